@@ -1,0 +1,45 @@
+#pragma once
+// Log lines to stderr, one per call, safe from any thread. fmt's syntax: log_info("loaded {} tensors", n).
+#include <fmt/core.h>
+
+#include <string_view>
+#include <utility>
+
+namespace bankml {
+
+enum class LogLevel { error = 1, warning = 2, info = 3, trace = 4, debug = 5 };
+
+// Lines above this level are dropped before they are formatted. Default: info.
+void set_log_level(LogLevel level) noexcept;
+LogLevel log_level() noexcept;
+inline bool log_enabled(LogLevel level) noexcept { return level <= log_level(); }
+
+// Writes one line, whatever the level.
+void write_log(LogLevel level, std::string_view line);
+
+template <class... Args>
+void log_at(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+  if (log_enabled(level)) write_log(level, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void log_error(fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::error, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void log_warning(fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::warning, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void log_info(fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::info, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void log_trace(fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::trace, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void log_debug(fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::debug, format, std::forward<Args>(args)...);
+}
+
+}  // namespace bankml

@@ -1,0 +1,178 @@
+#pragma once
+// The engine: one thread that admits requests to slots, forms batches, runs them and hands out the results.
+//
+// Any thread may call the public functions. A job's sink is called on the engine thread, in order, and never after Done or Failed;
+// it must not block. Each job ends in exactly one Done or Failed, also when it is cancelled or the engine stops.
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "bankml/base/error.hpp"
+#include "bankml/engine/sampling.hpp"
+#include "bankml/model/model.hpp"
+#include "bankml/text/tokenizer.hpp"
+
+namespace bankml {
+
+struct EngineOptions {
+  int slots = 1;
+  std::int64_t context = 0;              // tokens in all; 0: the model's training length
+  int batch = 2048, ubatch = 512;        // tokens of a step; rows of a forward pass
+  DType cache_type_k = DType::f16, cache_type_v = DType::f16;
+  std::optional<std::int64_t> cache_ram_mib;  // 0 off, negative no limit; unset: 8192 or a quarter of the available memory
+  float slot_prompt_similarity = 0.1f;
+  int n_predict = -1;                    // default token budget
+  bool context_shift = false;
+  std::filesystem::path slot_save_path;  // empty: slot files are off
+  bool warmup = true;
+};
+
+struct CompletionParams {
+  SamplingParams sampling;
+  int n_predict = -1;                    // -1: no limit of its own
+  bool cache_prompt = true;
+  int id_slot = -1;
+  int n_keep = 0, n_discard = 0, n_indent = 0;
+  int n_cache_reuse = 0;
+  std::int64_t t_max_predict_ms = -1;
+  std::vector<std::string> stop;
+  int n_probs = 0;
+  bool post_sampling_probs = false;
+  bool return_progress = false;
+  bool timings_per_token = false;
+  bool special = false;                  // show control tokens in the text
+  bool is_infill = false;                // infill never touches the prompt cache
+};
+
+struct Timings {
+  int cache_n = 0, prompt_n = 0, predicted_n = 0;
+  double prompt_ms = 0, predicted_ms = 0;
+};
+
+struct Progress {
+  int total = 0, cache = 0, processed = 0;
+  double time_ms = 0;
+};
+
+struct TokenProbability {
+  TokenId id = 0;
+  std::string bytes;                     // the piece; may be part of a character
+  float p = 0;                           // natural log of the probability, or the probability with post_sampling_probs
+  std::vector<TokenProbability> top;
+};
+
+enum class StopType { none, eos, limit, word };
+
+// --- what a sink receives ---
+struct Started {                         // the slot starts on the prompt: headers of a stream may go out
+  int id_slot = 0;
+  Timings timings;
+  std::optional<Progress> progress;      // with return_progress: processed == cache
+};
+struct PromptProgress {                  // with return_progress, after each step of the prompt
+  Progress progress;
+  Timings timings;
+};
+struct Piece {                           // one token whose text is complete (it may be empty: held back, or a control token)
+  std::string text;
+  TokenId token = 0;
+  std::optional<TokenProbability> probability;
+  Timings timings;                       // so far
+  bool ends_with_stop_word = false;
+};
+struct Done {
+  int id_slot = 0;
+  std::string text;                      // all of it, stop word cut off; an unfinished character at the end is kept as bytes
+  std::vector<TokenId> tokens;           // all sampled ones
+  std::vector<TokenProbability> probabilities;  // with n_probs: one per emitted token
+  StopType stop = StopType::none;
+  std::string stopping_word;
+  bool truncated = false, has_new_line = false;
+  int prompt_tokens = 0;                 // N, cached ones included
+  int slot_tokens = 0;                   // tokens the slot holds now
+  Timings timings;
+};
+struct Failed {
+  ErrorKind kind = ErrorKind::internal;
+  std::string message;
+  int prompt_tokens = 0, context = 0;    // with context_overflow
+  bool cancelled = false;
+};
+using JobEvent = std::variant<Started, PromptProgress, Piece, Done, Failed>;
+using JobSink = std::function<void(JobEvent&&)>;
+
+using JobId = std::uint64_t;
+
+struct SlotActionResult {
+  int tokens = 0;                        // saved, restored or erased
+  std::uint64_t bytes = 0;               // of the file
+  double ms = 0;
+};
+using SlotActionDone = std::function<void(std::variant<SlotActionResult, Failed>&&)>;  // called on the engine thread
+
+struct SlotSnapshot {
+  int id = 0;
+  std::int64_t context = 0;
+  bool processing = false;
+  bool had_task = false;
+  JobId task = 0;
+  int tokens = 0, processed = 0, cached = 0;  // in the slot now; prompt tokens computed and reused by the task
+  bool has_next_token = false, has_new_line = false;
+  int n_remain = -1, n_decoded = 0;
+  std::shared_ptr<const CompletionParams> params;
+};
+
+struct EngineMetrics {
+  std::uint64_t prompt_tokens = 0, prompt_tokens_cached = 0, predicted_tokens = 0, decode_steps = 0;
+  double prompt_seconds = 0, predicted_seconds = 0;
+  std::uint64_t generation_steps = 0;    // tokens that took a forward pass of their own
+  std::uint64_t longest_sequence = 0;
+  std::uint64_t busy_slot_steps = 0;     // sum over forward passes of busy slots
+  int requests_processing = 0, requests_deferred = 0;
+  // The prompt cache.
+  std::uint64_t cache_entries = 0, cache_tokens = 0, cache_bytes = 0, cache_limit_bytes = 0;
+  std::uint64_t cache_hits = 0, cache_misses = 0, cache_saves = 0;
+  std::uint64_t evicted_for_bytes = 0, evicted_for_tokens = 0, dropped_obsolete = 0, refused_too_large = 0;
+  double save_seconds = 0, load_seconds = 0;
+  std::uint64_t kv_bytes_reserved = 0, kv_blocks_in_use = 0;
+};
+
+class Engine {
+ public:
+  // `model` and `tokenizer` outlive the engine. Starts the thread. Throws Error for options that can't be served.
+  Engine(const Model& model, const Tokenizer& tokenizer, const EngineOptions& options);
+  ~Engine();  // stop()
+
+  // Queues a completion. A refusal comes through the sink as Failed.
+  JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink);
+  // Ends a job soon: queued ones at once, a running one after the current forward pass. Unknown or ended ids are ignored.
+  void cancel(JobId id);
+
+  // Slot actions join the queue like completions. `file_name` is checked; `slot` wraps modulo the slot count.
+  void save_slot(std::int64_t slot, std::string file_name, SlotActionDone done);
+  void restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done);
+  void erase_slot(std::int64_t slot, SlotActionDone done);
+
+  // Snapshots; never wait for the engine's work.
+  std::vector<SlotSnapshot> slots() const;
+  EngineMetrics metrics() const;
+
+  std::int64_t slot_context() const noexcept;  // tokens that one slot can hold
+  int slot_count() const noexcept;
+  const EngineOptions& options() const noexcept;
+
+  // Fails all jobs and ends the thread. Idempotent.
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bankml

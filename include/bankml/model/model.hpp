@@ -1,0 +1,93 @@
+#pragma once
+// A loaded model: configuration, weights on a device, tokenizer; and the forward pass over rows of any sequences.
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bankml/device/device.hpp"
+#include "bankml/model/config.hpp"
+#include "bankml/model/gguf.hpp"
+#include "bankml/model/kv_pool.hpp"
+
+namespace bankml {
+
+// Weights of one layer; those that a model doesn't have are empty.
+struct LayerWeights {
+  Buffer attn_norm, ffn_norm, post_attention_norm, post_ffw_norm, q_norm, k_norm;  // f32
+  std::unique_ptr<Weight> q, k, v, output, gate, up, down;
+  Buffer q_bias, k_bias, v_bias, output_bias, gate_bias, up_bias, down_bias;       // f32
+};
+
+class Model {
+ public:
+  // `progress(done)` is called with a fraction in [0, 1] while weights are loaded, on the calling thread.
+  // Throws what GgufFile::open and read_config throw, and Error(invalid_request) for a missing tensor or one of another shape,
+  // naming it.
+  static std::unique_ptr<Model> load(const std::filesystem::path& path, Device& device, const RopeOverrides& overrides = {},
+                                     const std::function<void(double)>& progress = {});
+
+  const ModelConfig& config() const noexcept { return config_; }
+  const GgufFile& file() const noexcept { return file_; }
+  Device& device() const noexcept { return device_; }
+  const std::vector<LayerWeights>& layers() const noexcept { return layers_; }
+  const Weight& token_embedding() const noexcept { return *token_embedding_; }
+  const Weight& output() const noexcept { return output_ ? *output_ : *token_embedding_; }
+  const float* output_norm() const noexcept { return output_norm_.as<float>(); }
+  const float* output_bias() const noexcept { return output_bias_.as<float>(); }
+  // Host memory, (n_rot / 2) or nullptr; long factors if the context of a sequence exceeds the original one.
+  const float* rope_factors(std::int64_t sequence_context) const noexcept;
+  std::int64_t parameters() const noexcept { return parameters_; }
+
+ private:
+  Model(GgufFile file, Device& device) : file_(std::move(file)), device_(device) {}
+  GgufFile file_;
+  Device& device_;
+  ModelConfig config_;
+  std::vector<LayerWeights> layers_;
+  std::unique_ptr<Weight> token_embedding_, output_;
+  Buffer output_norm_, output_bias_;
+  std::vector<float> rope_freqs_, rope_short_, rope_long_;
+  std::int64_t parameters_ = 0;
+};
+
+// One row of a forward pass: `token` at `position` of sequences[sequence].
+struct BatchRow {
+  TokenId token = 0;
+  std::int32_t position = 0;
+  std::int32_t sequence = 0;
+  bool wants_logits = false;
+};
+
+struct TransformerLimits {
+  int max_rows = 512;          // rows of one forward pass (the peer's n_ubatch)
+  int max_logit_rows = 1;
+  int max_sequences = 1;
+  std::int64_t context = 0;    // cells of a sequence at most: size of the block table and the peer's cache size
+};
+
+// The forward pass: one for prefill and decode, one sequence and many. Used by one thread.
+class Transformer {
+ public:
+  Transformer(const Model& model, KvPool& pool, const TransformerLimits& limits);
+  ~Transformer();
+
+  // Runs rows (at most max_rows) of the sequences; each sequence is extended to hold its rows first (cell = position).
+  // Waits for nothing but the logits, which are then readable through logits(). Throws Error(out_of_memory) before anything is
+  // changed, Error(device) if the device failed.
+  void forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences);
+
+  // Logits (vocab) of the i-th row that wanted them in the last forward(); valid until the next.
+  std::span<const float> logits(int i) const noexcept;
+
+  Stream& stream() noexcept;  // compute
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bankml
