@@ -194,7 +194,8 @@ void KvSequence::keep(std::span<const Run> runs, KvPool& pool, Stream& stream) {
   blocks_.resize(blocks_for(cells_));
   position_of_ = std::move(position_of);
   cell_of_ = std::move(cell_of);
-  if (length_ == 0) {
+  const bool ordered = length_ == cells_ && std::is_sorted(cell_of_.begin(), cell_of_.end());
+  if (ordered) {
     position_of_.clear();
     cell_of_.clear();
   }
