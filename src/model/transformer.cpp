@@ -145,7 +145,7 @@ struct Transformer::Impl {
   std::vector<Buffer> tables;      // one a rotation: (rows, n_rot / 2, 2)
   std::vector<int> rotation_of;    // per layer; -1: none
   std::vector<std::int64_t> length_before, length_needed;  // per sequence of a batch; kept, so that no pass allocates
-  Buffer cell_positions, cell_positions_host;
+  Buffer cell_positions, cell_positions_host, moved_cells, moved_cells_host;
   Buffer x, q, k, v, gate, up, branch, x_logits, logits;
   std::unique_ptr<Activation> normed, attention, activated, final;
 };
@@ -308,6 +308,39 @@ Stream& Transformer::stream() noexcept { return *impl_->stream; }
 std::span<const float> Transformer::logits(int i) const noexcept {
   const std::size_t vocab = static_cast<std::size_t>(impl_->config.vocab);
   return {impl_->logits.as<float>() + static_cast<std::size_t>(i) * vocab, vocab};
+}
+
+void Transformer::keep(KvSequence& sequence, std::span<const KvSequence::Run> runs) {
+  Impl& impl = *impl_;
+  Stream& stream = *impl.stream;
+  sequence.keep(runs, impl.pool, stream);
+  KvSequence* const one[] = {&sequence};
+  BatchView view = impl.prepare({}, one);
+  view.rows = 1;
+  const std::size_t bytes = static_cast<std::size_t>(impl.cache_cells) * sizeof(std::int32_t);
+  if (impl.moved_cells.bytes() < bytes) {
+    impl.moved_cells = impl.device.allocate(bytes);
+    impl.moved_cells_host = impl.device.allocate_host(bytes);
+  }
+  for (const KvSequence::Run& run : runs) {
+    if (run.from == run.to || run.count == 0) continue;
+    std::int32_t* cells = impl.moved_cells_host.as<std::int32_t>();
+    for (std::int64_t i = 0; i < run.count; ++i) *cells++ = static_cast<std::int32_t>(sequence.cell_of(run.to + i));
+    stream.copy_to_device(impl.moved_cells.data(), impl.moved_cells_host.data(), static_cast<std::size_t>(run.count) * sizeof(std::int32_t));
+    impl.arrays.position()[0] = static_cast<std::int32_t>(run.to - run.from);
+    impl.arrays.upload(stream);
+    for (std::size_t i = 0; i < impl.rotations.size(); ++i) {
+      impl.ops.rope_table(stream, impl.tables[i].as<float>(), impl.rotations[i], view);
+    }
+    for (std::size_t i = 0; i < impl.config.layer.size(); ++i) {
+      if (impl.rotation_of[i] < 0) continue;
+      const RopeParams& rope = impl.config.layer[i].rope;
+      impl.ops.rotate_keys(stream, impl.pool.layout(static_cast<int>(i)), view.blocks, impl.moved_cells.as<std::int32_t>(),
+                           static_cast<int>(run.count), impl.tables[static_cast<std::size_t>(impl.rotation_of[i])].as<float>(),
+                           rope.style, rope.n_rot);
+    }
+    stream.synchronize();
+  }
 }
 
 void Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences) {
