@@ -1,0 +1,64 @@
+#pragma once
+// Rows of activations in the forms that the CPU mat-muls multiply. Quantised rows are kept as planes: the integers of a
+// row one after the other, scales beside them, already widened.
+#include <cstdint>
+
+#include "bankml/device/device.hpp"
+#include "device/cpu/isa.hpp"
+
+namespace bankml {
+
+// Blocks of 32 (docs/exact-arithmetic.md, 2.3).
+struct Q8Row {
+  std::int8_t* quants;  // (dim)
+  float* scale;         // (dim / 32): d, rounded to half and widened
+  float* scaled_sum;    // (dim / 32): s of Q8_1, rounded to half and widened
+  std::int32_t* sum;    // (dim / 32): sum of the integers
+};
+
+// Blocks of 256 (docs/exact-arithmetic.md, 3.1).
+struct Q8KRow {
+  std::int8_t* quants;  // (dim)
+  float* scale;         // (dim / 256)
+  std::int16_t* sums;   // (dim / 16): sums of 16 integers
+};
+
+class CpuActivation final : public Activation {
+ public:
+  // Throws Error(invalid_request) if `dim` is no multiple of the block length that a format needs,
+  // Error(out_of_memory).
+  CpuActivation(std::int64_t max_rows, std::int64_t dim, ActFormats formats, Isa isa);
+
+  float* f32() noexcept override { return f32_; }
+  Isa isa() const noexcept { return isa_; }
+
+  float* f32_row(std::int64_t row) const noexcept { return f32_ + row * dim(); }
+  half* f16_row(std::int64_t row) const noexcept { return f16_ + row * dim(); }
+  bfloat16* bf16_row(std::int64_t row) const noexcept { return bf16_ + row * dim(); }
+  Q8Row q8_row(std::int64_t row) const noexcept {
+    const std::int64_t blocks = dim() / 32;
+    return {q8_ + row * dim(), q8_scale_ + row * blocks, q8_scaled_sum_ + row * blocks, q8_sum_ + row * blocks};
+  }
+  Q8KRow q8_k_row(std::int64_t row) const noexcept {
+    return {q8k_ + row * dim(), q8k_scale_ + row * (dim() / 256), q8k_sums_ + row * (dim() / 16)};
+  }
+
+ private:
+  Isa isa_;
+  Buffer memory_;
+  float* f32_ = nullptr;
+  half* f16_ = nullptr;
+  bfloat16* bf16_ = nullptr;
+  std::int8_t* q8_ = nullptr;
+  float *q8_scale_ = nullptr, *q8_scaled_sum_ = nullptr;
+  std::int32_t* q8_sum_ = nullptr;
+  std::int8_t* q8k_ = nullptr;
+  float* q8k_scale_ = nullptr;
+  std::int16_t* q8k_sums_ = nullptr;
+};
+
+// Writes the floats x (out.dim()) into row `row` of every format of `out`; x may be that row of out.f32(). Rows may be
+// written from different threads at once.
+void quantize_row(CpuActivation& out, std::int64_t row, const float* x);
+
+}  // namespace bankml
