@@ -155,16 +155,47 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   slot.last_task = run.job->id;
   slot.last_params = run.job->params;
 
-  std::size_t n_past = run.params().cache_prompt ? lcp(slot.tokens, run.job->prompt) : 0;
-  if (n_past == run.job->prompt.size() && n_past > 0) --n_past;  // at least one token has to give logits
-  slot.tokens.resize(n_past);
-  slot.kv.truncate(static_cast<std::int64_t>(n_past));
+  std::size_t n_past = 0;
+  try {
+    n_past = reuse(slot, run);
+  } catch (const Error& error) {
+    run.job->fail({error.kind(), error.what()});
+    release(slot);
+    return slot.clear();
+  }
   run.cached = run.processed = static_cast<int>(n_past);
   metrics.prompt_tokens_cached += n_past;
 
   Started started{slot.id, run.timings(), std::nullopt};
   if (run.params().return_progress) started.progress = Progress{n, run.cached, run.cached, 0.0};
   run.job->sink(std::move(started));
+}
+
+// Cuts the slot to what the prompt can use again and returns its length: the common prefix, and with `n_cache_reuse` also later runs
+// of equal tokens, moved to where the prompt has them.
+std::size_t Engine::Impl::reuse(Slot& slot, const Run& run) {
+  const std::vector<TokenId>& prompt = run.job->prompt;
+  const std::size_t common = run.params().cache_prompt ? lcp(slot.tokens, prompt) : 0;
+  std::size_t n_past = common;
+  if (const int least = run.params().n_cache_reuse; least > 0 && run.params().cache_prompt) {
+    std::vector<KvSequence::Run> runs = {{0, static_cast<std::int64_t>(common), 0}};
+    std::size_t from = common;
+    while (from < slot.tokens.size() && n_past < prompt.size()) {
+      const std::size_t length = lcp(std::span(slot.tokens).subspan(from), std::span(prompt).subspan(n_past));
+      if (length < static_cast<std::size_t>(least)) {
+        ++from;
+        continue;
+      }
+      runs.push_back({static_cast<std::int64_t>(from), static_cast<std::int64_t>(length), static_cast<std::int64_t>(n_past)});
+      from += length;
+      n_past += length;
+    }
+    if (runs.size() > 1) transformer->keep(slot.kv, runs);
+  }
+  if (n_past == prompt.size() && n_past > 0) --n_past;  // at least one token has to give logits
+  slot.tokens.assign(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n_past));
+  slot.kv.truncate(static_cast<std::int64_t>(n_past));
+  return n_past;
 }
 
 }  // namespace bankml

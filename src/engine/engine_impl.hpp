@@ -55,8 +55,10 @@ struct Engine::Impl {
   bool save_to_cache(Slot& slot);
   void save_idle_slots(const Slot& started);
   void start_completion(Slot& slot, std::unique_ptr<Job> job);
+  std::size_t reuse(Slot& slot, const Run& run);
   void start_action(Slot& slot, Job& job);
   void step();
+  bool shift_context(Slot& slot);
   bool run_rows(std::span<const BatchRow> batch);
   void take_logits(Slot& slot, std::span<const float> logits);
   void take_token(Slot& slot, TokenId token, std::span<const float> logits);

@@ -21,6 +21,7 @@ void Engine::Impl::step() {
   rows.clear();
   for (Slot& slot : slots) {
     if (!slot.run || !slot.run->generating) continue;
+    if (!shift_context(slot)) continue;
     rows.push_back({slot.run->next, static_cast<std::int32_t>(slot.tokens.size()), slot.id, true});
   }
   std::size_t room = static_cast<std::size_t>(options.batch) - std::min(rows.size(), static_cast<std::size_t>(options.batch));
@@ -54,6 +55,33 @@ void Engine::Impl::step() {
     if (!slot.run || slot.run->generating || !slot.run->params().return_progress) continue;
     slot.run->job->sink(prompt_progress(*slot.run));
   }
+}
+
+// With the context shift on, a full slot drops a part of its tokens behind the first ones (docs/prompt-cache.md, 3.3). False if that
+// failed: then the request has failed.
+bool Engine::Impl::shift_context(Slot& slot) {
+  constexpr std::int64_t kLeastRest = 4;  // tokens that are never kept, so that there is something to drop
+  const std::int64_t held = static_cast<std::int64_t>(slot.tokens.size());
+  if (!options.context_shift || held + 1 < slot_context) return true;
+  Run& run = *slot.run;
+  const CompletionParams& params = run.params();
+  std::int64_t keep = params.n_keep < 0 ? static_cast<std::int64_t>(run.job->prompt.size()) : params.n_keep;
+  keep = std::min(slot_context - kLeastRest, keep + (tokenizer.adds_bos() ? 1 : 0));
+  const std::int64_t left = held - keep;
+  const std::int64_t drop = std::clamp<std::int64_t>(params.n_discard != 0 ? params.n_discard : left / 2, 0, std::max<std::int64_t>(0, left - 1));
+  const KvSequence::Run runs[] = {{0, keep, 0}, {keep + drop, left - drop, keep}};
+  try {
+    transformer->keep(slot.kv, runs);
+  } catch (const Error& error) {
+    run.job->fail({error.kind(), error.what()});
+    release(slot);
+    slot.clear();
+    return false;
+  }
+  slot.tokens.erase(slot.tokens.begin() + keep, slot.tokens.begin() + keep + drop);
+  run.truncated = true;
+  log_debug("slot {}: context shift, {} tokens kept, {} dropped", slot.id, keep, drop);
+  return true;
 }
 
 // One forward pass and its results; false if it failed.

@@ -108,25 +108,97 @@ std::size_t KvPool::accounted_bytes(std::int64_t tokens) const noexcept {
 }
 
 void KvSequence::truncate(std::int64_t n) {
-  if (n >= cells_) return;
-  cells_ = n;
-  blocks_.resize(blocks_for(n));
+  if (n >= length_) return;
+  if (in_order()) {
+    cells_ = n;
+  } else {
+    for (std::int64_t p = n; p < length_; ++p) {
+      const std::int32_t cell = cell_of_[static_cast<std::size_t>(p)];
+      position_of_[static_cast<std::size_t>(cell)] = -1;
+      search_from_ = std::min<std::int64_t>(search_from_, cell);
+    }
+    cell_of_.resize(static_cast<std::size_t>(n));
+    while (cells_ > 0 && position_of_[static_cast<std::size_t>(cells_ - 1)] < 0) --cells_;
+    position_of_.resize(static_cast<std::size_t>(cells_));
+  }
+  length_ = n;
+  blocks_.resize(blocks_for(cells_));
+}
+
+void KvSequence::make_private(std::span<const std::size_t> blocks, KvPool& pool, Stream& stream) {
+  std::vector<KvBlock> copies(blocks.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks_[blocks[i]].shared()) copies[i] = pool.allocate();
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (!copies[i]) continue;
+    stream.copy_on_device(copies[i].data(), blocks_[blocks[i]].data(), pool.block_bytes());
+    blocks_[blocks[i]] = std::move(copies[i]);
+  }
 }
 
 void KvSequence::extend(std::int64_t n, KvPool& pool, Stream& stream) {
-  if (n <= cells_) return;
-  const std::size_t partial = static_cast<std::size_t>(cells_ / kBlockCells);  // the block that the next cell lies in
-  const bool copy = partial < blocks_.size() && blocks_[partial].shared();
-  std::vector<KvBlock> fresh(blocks_for(n) - blocks_.size() + (copy ? 1 : 0));
-  for (KvBlock& block : fresh) block = pool.allocate();
-  blocks_.reserve(blocks_for(n));
-  if (copy) {
-    stream.copy_on_device(fresh.back().data(), blocks_[partial].data(), pool.block_bytes());
-    blocks_[partial] = std::move(fresh.back());
-    fresh.pop_back();
+  if (n <= length_) return;
+  if (in_order()) {
+    std::vector<KvBlock> fresh(blocks_for(n) - blocks_.size());
+    for (KvBlock& block : fresh) block = pool.allocate();
+    const std::size_t partial = static_cast<std::size_t>(cells_ / kBlockCells);  // the block that the next cell lies in
+    blocks_.reserve(blocks_.size() + fresh.size());
+    if (partial < blocks_.size()) make_private({&partial, 1}, pool, stream);
+    for (KvBlock& block : fresh) blocks_.push_back(std::move(block));
+    cells_ = length_ = n;
+    return;
   }
+  std::vector<std::int32_t> chosen;
+  std::vector<std::size_t> written;  // existing blocks that will be written
+  std::int64_t cell = search_from_;
+  for (std::int64_t p = length_; p < n; ++p, ++cell) {
+    while (cell < cells_ && position_of_[static_cast<std::size_t>(cell)] >= 0) ++cell;
+    chosen.push_back(static_cast<std::int32_t>(cell));
+    const std::size_t block = static_cast<std::size_t>(cell / kBlockCells);
+    if (block < blocks_.size() && (written.empty() || written.back() != block)) written.push_back(block);
+  }
+  const std::int64_t cells = std::max(cells_, cell);
+  std::vector<KvBlock> fresh(blocks_for(cells) - blocks_.size());
+  for (KvBlock& block : fresh) block = pool.allocate();
+  make_private(written, pool, stream);
   for (KvBlock& block : fresh) blocks_.push_back(std::move(block));
-  cells_ = n;
+  position_of_.resize(static_cast<std::size_t>(cells), -1);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    position_of_[static_cast<std::size_t>(chosen[i])] = static_cast<std::int32_t>(length_ + static_cast<std::int64_t>(i));
+  }
+  cell_of_.insert(cell_of_.end(), chosen.begin(), chosen.end());
+  cells_ = cells;
+  length_ = n;
+  search_from_ = cell;
+}
+
+void KvSequence::keep(std::span<const Run> runs, KvPool& pool, Stream& stream) {
+  std::vector<std::int32_t> cell_of, position_of(static_cast<std::size_t>(cells_), -1);
+  std::vector<std::size_t> moved;
+  for (const Run& run : runs) {
+    for (std::int64_t i = 0; i < run.count; ++i) {
+      const std::int64_t cell = this->cell_of(run.from + i);
+      position_of[static_cast<std::size_t>(cell)] = static_cast<std::int32_t>(cell_of.size());
+      cell_of.push_back(static_cast<std::int32_t>(cell));
+      const std::size_t block = static_cast<std::size_t>(cell / kBlockCells);
+      if (run.from != run.to && std::find(moved.begin(), moved.end(), block) == moved.end()) moved.push_back(block);
+    }
+  }
+  make_private(moved, pool, stream);
+  while (!position_of.empty() && position_of.back() < 0) position_of.pop_back();
+  cells_ = static_cast<std::int64_t>(position_of.size());
+  length_ = static_cast<std::int64_t>(cell_of.size());
+  const auto free = std::find(position_of.begin(), position_of.end(), -1);
+  search_from_ = free - position_of.begin();
+  blocks_.resize(blocks_for(cells_));
+  position_of_ = std::move(position_of);
+  cell_of_ = std::move(cell_of);
+  const bool ordered = length_ == cells_ && std::is_sorted(cell_of_.begin(), cell_of_.end());
+  if (ordered) {
+    position_of_.clear();
+    cell_of_.clear();
+  }
 }
 
 }  // namespace bankml

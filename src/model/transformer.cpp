@@ -127,6 +127,7 @@ struct Transformer::Impl {
   }
 
   BatchView prepare(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences);
+  const std::int32_t* upload_cell_positions(std::span<KvSequence* const> sequences);
   void layer(std::size_t index, const BatchView& batch, int& n, bool last, int n_logits);
   void feed_forward(std::size_t index, float* residual, int n);
   void project(float* residual, const Weight& weight, const Buffer& bias, const Buffer& post_norm, const Activation& in, int n);
@@ -143,7 +144,8 @@ struct Transformer::Impl {
   std::vector<RopeParams> rotations;
   std::vector<Buffer> tables;      // one a rotation: (rows, n_rot / 2, 2)
   std::vector<int> rotation_of;    // per layer; -1: none
-  std::vector<std::int64_t> cells_before, cells_needed;  // per sequence of a batch; kept, so that no pass allocates
+  std::vector<std::int64_t> length_before, length_needed;  // per sequence of a batch; kept, so that no pass allocates
+  Buffer cell_positions, cell_positions_host, moved_cells, moved_cells_host;
   Buffer x, q, k, v, gate, up, branch, x_logits, logits;
   std::unique_ptr<Activation> normed, attention, activated, final;
 };
@@ -158,7 +160,8 @@ BatchView Transformer::Impl::prepare(std::span<const BatchRow> rows, std::span<K
     arrays.tokens()[i] = rows[i].token;
     arrays.position()[i] = rows[i].position;
     arrays.sequence()[i] = rows[i].sequence;
-    arrays.cell()[i] = rows[i].position;
+    arrays.cell()[i] =
+        static_cast<std::int32_t>(sequences[static_cast<std::size_t>(rows[i].sequence)]->cell_of(rows[i].position));
     if (rows[i].wants_logits) arrays.logit_rows()[n_logits++] = static_cast<std::int32_t>(i);
   }
   for (std::size_t s = 0; s < sequences.size(); ++s) {
@@ -169,6 +172,10 @@ BatchView Transformer::Impl::prepare(std::span<const BatchRow> rows, std::span<K
     arrays.padded_cells()[s] = static_cast<std::int32_t>(
         std::min(cache_cells, std::max(kCellPadding, round_up(sequence.cells(), kCellPadding))));
   }
+  if (!std::all_of(sequences.begin(), sequences.end(), [](const KvSequence* s) { return s->in_order(); })) {
+    view.cell_position = upload_cell_positions(sequences);
+    view.cell_position_stride = cache_cells;
+  }
   arrays.upload(*stream);
   view.position = arrays.on_device(arrays.position());
   view.sequence = arrays.on_device(arrays.sequence());
@@ -177,6 +184,26 @@ BatchView Transformer::Impl::prepare(std::span<const BatchRow> rows, std::span<K
   view.cells = arrays.on_device(arrays.cells());
   view.padded_cells = arrays.on_device(arrays.padded_cells());
   return view;
+}
+
+// Only sequences that lost positions in the middle need this; the memory is taken when the first one appears.
+const std::int32_t* Transformer::Impl::upload_cell_positions(std::span<KvSequence* const> sequences) {
+  const std::size_t bytes = sequences.size() * static_cast<std::size_t>(cache_cells) * sizeof(std::int32_t);
+  if (cell_positions.bytes() < bytes) {
+    cell_positions = device.allocate(bytes);
+    cell_positions_host = device.allocate_host(bytes);
+  }
+  std::int32_t* out = cell_positions_host.as<std::int32_t>();
+  for (const KvSequence* sequence : sequences) {
+    const std::vector<std::int32_t>& known = sequence->position_of();
+    for (std::int64_t c = 0; c < cache_cells; ++c) {
+      const std::int64_t in_order = c < sequence->cells() ? c : -1;
+      *out++ = sequence->in_order() ? static_cast<std::int32_t>(in_order)
+                                    : (c < sequence->cells() ? known[static_cast<std::size_t>(c)] : -1);
+    }
+  }
+  stream->copy_to_device(cell_positions.data(), cell_positions_host.data(), bytes);
+  return cell_positions.as<std::int32_t>();
 }
 
 // residual += W in (+ bias), scaled or normalised as the model wants it.
@@ -283,6 +310,39 @@ std::span<const float> Transformer::logits(int i) const noexcept {
   return {impl_->logits.as<float>() + static_cast<std::size_t>(i) * vocab, vocab};
 }
 
+void Transformer::keep(KvSequence& sequence, std::span<const KvSequence::Run> runs) {
+  Impl& impl = *impl_;
+  Stream& stream = *impl.stream;
+  sequence.keep(runs, impl.pool, stream);
+  KvSequence* const one[] = {&sequence};
+  BatchView view = impl.prepare({}, one);
+  view.rows = 1;
+  const std::size_t bytes = static_cast<std::size_t>(impl.cache_cells) * sizeof(std::int32_t);
+  if (impl.moved_cells.bytes() < bytes) {
+    impl.moved_cells = impl.device.allocate(bytes);
+    impl.moved_cells_host = impl.device.allocate_host(bytes);
+  }
+  for (const KvSequence::Run& run : runs) {
+    if (run.from == run.to || run.count == 0) continue;
+    std::int32_t* cells = impl.moved_cells_host.as<std::int32_t>();
+    for (std::int64_t i = 0; i < run.count; ++i) *cells++ = static_cast<std::int32_t>(sequence.cell_of(run.to + i));
+    stream.copy_to_device(impl.moved_cells.data(), impl.moved_cells_host.data(), static_cast<std::size_t>(run.count) * sizeof(std::int32_t));
+    impl.arrays.position()[0] = static_cast<std::int32_t>(run.to - run.from);
+    impl.arrays.upload(stream);
+    for (std::size_t i = 0; i < impl.rotations.size(); ++i) {
+      impl.ops.rope_table(stream, impl.tables[i].as<float>(), impl.rotations[i], view);
+    }
+    for (std::size_t i = 0; i < impl.config.layer.size(); ++i) {
+      if (impl.rotation_of[i] < 0) continue;
+      const RopeParams& rope = impl.config.layer[i].rope;
+      impl.ops.rotate_keys(stream, impl.pool.layout(static_cast<int>(i)), view.blocks, impl.moved_cells.as<std::int32_t>(),
+                           static_cast<int>(run.count), impl.tables[static_cast<std::size_t>(impl.rotation_of[i])].as<float>(),
+                           rope.style, rope.n_rot);
+    }
+    stream.synchronize();
+  }
+}
+
 void Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences) {
   Impl& impl = *impl_;
   const auto n_logits = std::count_if(rows.begin(), rows.end(), [](const BatchRow& row) { return row.wants_logits; });
@@ -290,17 +350,17 @@ void Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* 
       sequences.size() > static_cast<std::size_t>(impl.limits.max_sequences) || n_logits > impl.limits.max_logit_rows) {
     throw Error(ErrorKind::internal, "a forward pass larger than the transformer was made for");
   }
-  std::vector<std::int64_t>&before = impl.cells_before, &needed = impl.cells_needed;
+  std::vector<std::int64_t>&before = impl.length_before, &needed = impl.length_needed;
   before.clear();
   needed.clear();
   for (const KvSequence* sequence : sequences) {
-    before.push_back(sequence->cells());
-    needed.push_back(sequence->cells());
+    before.push_back(sequence->length());
+    needed.push_back(sequence->length());
   }
   for (const BatchRow& row : rows) {
-    std::int64_t& cells = needed[static_cast<std::size_t>(row.sequence)];
-    cells = std::max<std::int64_t>(cells, row.position + 1);
-    if (cells > impl.cache_cells) throw Error(ErrorKind::internal, "a position beyond the context");
+    std::int64_t& length = needed[static_cast<std::size_t>(row.sequence)];
+    length = std::max<std::int64_t>(length, row.position + 1);
+    if (length > impl.cache_cells) throw Error(ErrorKind::internal, "a position beyond the context");
   }
   try {
     for (std::size_t s = 0; s < sequences.size(); ++s) sequences[s]->extend(needed[s], impl.pool, *impl.stream);

@@ -80,10 +80,13 @@ class Transformer {
   Transformer(const Model& model, KvPool& pool, const TransformerLimits& limits);
   ~Transformer();
 
-  // Runs rows (at most max_rows) of the sequences; each sequence is extended to hold its rows first (cell = position).
+  // Runs rows (at most max_rows) of the sequences; each sequence is extended to hold its rows first.
   // Waits for nothing but the logits, which are then readable through logits(). Throws Error(out_of_memory) before anything is
   // changed, Error(device) if the device failed.
   void forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences);
+
+  // KvSequence::keep(), and turns the keys of the runs that move to their new positions. Waits until it is done.
+  void keep(KvSequence& sequence, std::span<const KvSequence::Run> runs);
 
   // Logits (vocab) of the i-th row that wanted them in the last forward(); valid until the next.
   std::span<const float> logits(int i) const noexcept;
