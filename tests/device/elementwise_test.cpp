@@ -125,9 +125,8 @@ class Rope : public ElementwiseOps {
     std::vector<float> q, k, v;
   };
 
-  // x: (positions, heads, 64); the same for Q, K and V.
-  Result run(const std::vector<float>& x, const std::vector<std::int32_t>& position, const RopeParams& params,
-             const RopeStoreArgs& given, DType type) {
+  // x: (positions, heads, 64), the same for Q, K and V; positions as recorded.
+  Result run(const std::vector<float>& x, const RopeParams& params, const RopeStoreArgs& given, DType type) {
     const int rows = static_cast<int>(position.size()), head_dim = 64;
     const int heads = static_cast<int>(x.size()) / rows / head_dim;
     KvLayout kv;
@@ -174,7 +173,7 @@ class Rope : public ElementwiseOps {
   }
 
   const OpVectors vectors = read_op_vectors("rope");
-  const std::vector<float> x = floats(vectors.at("x"));
+  const std::vector<float> recorded = floats(vectors.at("x"));
   const std::vector<std::int32_t> position = {vectors.at("pos").as<std::int32_t>(),
                                               vectors.at("pos").as<std::int32_t>() + vectors.at("pos").dims[0]};
 };
@@ -183,10 +182,10 @@ TEST_P(Rope, GivesTheRecordedBits) {
   const std::vector<float> factors = floats(vectors.at("factors"));
   const auto expect = [&](const char* name, RopeParams params) {
     SCOPED_TRACE(name);
-    const Result result = run(x, position, params, {}, DType::f32);
+    const Result result = run(recorded, params, {}, DType::f32);
     expect_same_bits(result.q, floats(vectors.at(name)));
     expect_same_bits(result.k, floats(vectors.at(name)));
-    expect_same_bits(result.v, x);
+    expect_same_bits(result.v, recorded);
   };
   expect("adjacent_1e5", {.style = RopeStyle::adjacent, .n_rot = 64, .base = 1e5f});
   expect("adjacent_1e4", {.style = RopeStyle::adjacent, .n_rot = 64, .base = 1e4f});
@@ -199,8 +198,8 @@ TEST_P(Rope, GivesTheRecordedBits) {
 }
 
 TEST_P(Rope, RoundsKeysAndValuesToHalf) {
-  const Result result = run(x, position, {.style = RopeStyle::adjacent, .n_rot = 64, .base = 1e5f}, {}, DType::f16);
-  std::vector<float> k = floats(vectors.at("adjacent_1e5")), v = x;
+  const Result result = run(recorded, {.style = RopeStyle::adjacent, .n_rot = 64, .base = 1e5f}, {}, DType::f16);
+  std::vector<float> k = floats(vectors.at("adjacent_1e5")), v = recorded;
   expect_same_bits(result.q, k);
   for (auto* values : {&k, &v}) {
     for (float& value : *values) value = to_float(to_half(value));
@@ -210,13 +209,13 @@ TEST_P(Rope, RoundsKeysAndValuesToHalf) {
 }
 
 TEST_P(Rope, NormsEachHeadFirstAndScalesQueriesLast) {
-  std::vector<float> weight(64), normed(x.size());
+  std::vector<float> weight(64), normed(recorded.size());
   for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = 0.5f + 0.01f * static_cast<float>(i);
-  ops.rms_norm(*stream, normed.data(), x.data(), weight.data(), static_cast<int>(x.size() / 64), 64, 1e-6f);
+  ops.rms_norm(*stream, normed.data(), recorded.data(), weight.data(), static_cast<int>(recorded.size() / 64), 64, 1e-6f);
   const RopeParams params{.style = RopeStyle::neox, .n_rot = 64, .base = 1e6f};
-  const Result plain = run(normed, position, params, {}, DType::f32);
+  const Result plain = run(normed, params, {}, DType::f32);
   const Result result =
-      run(x, position, params,
+      run(recorded, params,
           {.q_norm = weight.data(), .k_norm = weight.data(), .norm_eps = 1e-6f, .q_scale = 0.3f}, DType::f32);
   std::vector<float> q = plain.q;
   for (float& value : q) value = value * 0.3f;
@@ -226,16 +225,16 @@ TEST_P(Rope, NormsEachHeadFirstAndScalesQueriesLast) {
 
 TEST_P(Rope, RotatesBeforeItQuantizes) {
   const RopeParams params{.style = RopeStyle::adjacent, .n_rot = 64, .base = 1e5f};
-  const Result plain = run(x, position, params, {}, DType::f32);
-  const Result result = run(x, position, params, {}, DType::q8_0);
+  const Result plain = run(recorded, params, {}, DType::f32);
+  const Result result = run(recorded, params, {}, DType::q8_0);
   Result rotated = plain;
-  for (auto* values : {&rotated.q, &rotated.k, &rotated.v}) walsh_hadamard(values->data(), static_cast<int>(x.size()), 64);
+  for (auto* values : {&rotated.q, &rotated.k, &rotated.v}) walsh_hadamard(values->data(), static_cast<int>(recorded.size()), 64);
   expect_same_bits(result.q, rotated.q);
-  CpuActivation quantized(1, static_cast<std::int64_t>(x.size()), ActFormats::q8, GetParam());
+  CpuActivation quantized(1, static_cast<std::int64_t>(recorded.size()), ActFormats::q8, GetParam());
   for (const auto& [stored, values] : {std::pair{&result.k, &rotated.k}, std::pair{&result.v, &rotated.v}}) {
     quantize_row(quantized, 0, values->data());
     std::vector<float> expected;
-    for (std::size_t i = 0; i < x.size(); ++i) {
+    for (std::size_t i = 0; i < recorded.size(); ++i) {
       expected.push_back(static_cast<float>(quantized.q8_row(0).quants[i]) * quantized.q8_row(0).scale[i / 32]);
     }
     expect_same_bits(*stored, expected);
@@ -243,9 +242,9 @@ TEST_P(Rope, RotatesBeforeItQuantizes) {
 }
 
 TEST_P(Rope, OfNoStyleLeavesQueriesAndKeysAlone) {
-  const Result result = run(x, position, {}, {}, DType::f32);
-  expect_same_bits(result.q, x);
-  expect_same_bits(result.k, x);
+  const Result result = run(recorded, {}, {}, DType::f32);
+  expect_same_bits(result.q, recorded);
+  expect_same_bits(result.k, recorded);
 }
 
 // With one turn of the whole circle per pair out of reach of the ramp, the angle is either kept or interpolated.
@@ -267,9 +266,8 @@ TEST_P(Rope, YarnKeepsFastPairsAndInterpolatesSlowOnes) {
   ops.rope_table(*stream, slow.data(), interpolated, batch);
   // dim(32) = 64 ln(4096 / (64 pi)) / (2 ln 10000) = 10.5 and dim(1) = 22.5: the ramp is between pairs 10 and 23
   for (std::size_t pair = 0; pair < 32; ++pair) {
-    if (pair <= 10) EXPECT_EQ(yarn[2 * pair], fast[2 * pair]) << pair;
-    if (pair >= 23) EXPECT_EQ(yarn[2 * pair + 1], slow[2 * pair + 1]) << pair;
-    if (pair > 10 && pair < 23) EXPECT_NE(yarn[2 * pair + 1], slow[2 * pair + 1]) << pair;
+    EXPECT_EQ(yarn[2 * pair] == fast[2 * pair], pair <= 10) << pair;
+    EXPECT_EQ(yarn[2 * pair + 1] == slow[2 * pair + 1], pair >= 23) << pair;
   }
 }
 
