@@ -61,7 +61,9 @@ inline void store(float* p, F32x16 x) { _mm512_storeu_ps(p, x); }
 inline F32x16 load_half(const half* p) { return widen16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 inline void store_half(half* p, F32x16 x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow16(x)); }
 inline F32x16 load_int8(const std::int8_t* p) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return join(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)),
+              _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))));
 }
 
 inline F32x16 add(F32x16 a, F32x16 b) { return _mm512_add_ps(a, b); }
