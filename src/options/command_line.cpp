@@ -16,6 +16,8 @@ namespace {
 constexpr std::string_view kEnvPrefix = "LLAMA_ARG_";
 constexpr std::string_view kNegatedEnvPrefix = "LLAMA_ARG_NO_";
 
+constexpr int kLastLogLevel = 9;  // more verbosity than that also shows in answers
+
 struct Match {
   const Flag* flag = nullptr;
   bool off = false;  // by one of its off_names
@@ -158,14 +160,15 @@ class Parser {
   void finish() {
     Options& o = options();
     if (o.escape) {
-      for (std::string& word : o.request.stop) word = unescape(word);
-      for (std::string& breaker : o.request.sampling.dry_sequence_breakers) breaker = unescape(breaker);
+      for (std::string& word : o.server.defaults.stop) word = unescape(word);
+      for (std::string& breaker : o.server.defaults.sampling.dry_sequence_breakers) breaker = unescape(breaker);
     }
     const auto is_tcp = [](const std::string& host) { return !host.ends_with(".sock"); };
-    if (o.http.port == 0 && std::count_if(o.http.hosts.begin(), o.http.hosts.end(), is_tcp) > 1) {
+    if (o.server.port == 0 && std::count_if(o.server.hosts.begin(), o.server.hosts.end(), is_tcp) > 1) {
       throw Error(ErrorKind::invalid_request,
                   "--port: 0 works with one --host only, since each address would get another port");
     }
+    o.server.verbose = o.log.verbosity > kLastLogLevel;
     check_template();
     if (!o.model_path.empty()) {
       o.model_id = o.model_path;
