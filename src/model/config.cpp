@@ -148,7 +148,7 @@ float yarn_magnitude(float freq_scale) {
   return (factor > 1.0f ? own : 1.0f) / own;
 }
 
-RopeParams read_rope(const Keys& keys, const RopeOverrides& user, RopeStyle style, int n_rot, int context) {
+RopeParams read_rope(const Keys& keys, const RopeOverrides& user, RopeStyle style, int n_rot, int n_ctx_orig) {
   const std::string type = scaling_type(keys, user);
   RopeParams rope;
   rope.style = style;
@@ -156,8 +156,7 @@ RopeParams read_rope(const Keys& keys, const RopeOverrides& user, RopeStyle styl
   rope.base = user.freq_base.value_or(keys.find_number("rope.freq_base").value_or(rope.base));
   if (!(rope.base > 1.0f)) keys.fail("rope.freq_base", "expected a number above 1, found {}", rope.base);
   rope.freq_scale = type == "none" ? 1.0f : user.freq_scale.value_or(file_freq_scale(keys));
-  rope.n_ctx_orig =
-      user.orig_context.value_or(keys.find_count("rope.scaling.original_context_length", 1).value_or(context));
+  rope.n_ctx_orig = user.orig_context.value_or(n_ctx_orig);
   rope.ext_factor = user.ext_factor.value_or(type == "yarn" ? 1.0f : 0.0f);
   rope.beta_fast = user.beta_fast.value_or(rope.beta_fast);
   rope.beta_slow = user.beta_slow.value_or(rope.beta_slow);
@@ -266,9 +265,9 @@ ModelConfig read_config(const GgufFile& file, const RopeOverrides& overrides) {
   config.attention_scale = scale != 0.0f ? scale : 1.0f / std::sqrt(static_cast<float>(config.head_dim_k));
 
   const int n_rot = read_n_rot(keys, config.head_dim_k);
-  const RopeParams rope = read_rope(keys, overrides, architecture.rope, n_rot, config.context);
+  config.rope_n_ctx_orig = keys.find_count("rope.scaling.original_context_length", 1).value_or(config.context);
+  const RopeParams rope = read_rope(keys, overrides, architecture.rope, n_rot, config.rope_n_ctx_orig);
   for (LayerConfig& layer : config.layer) layer.rope = rope;
-  config.rope_n_ctx_orig = rope.n_ctx_orig;
   // The tensors belong to the scaling that the file was made with, whatever the user asks for.
   config.rope_long_factors = keys.find_text("rope.scaling.type") == "longrope";
   return config;
