@@ -135,8 +135,8 @@ std::vector<float> rope_tensor(LoadPlan& plan, const GgufFile& file, const std::
 void warn_of_unused(const LoadPlan& plan, const GgufFile& file) {
   const auto unused = plan.unused();
   if (unused.empty()) return;
-  log_warning("{}: {} tensors are not used by this architecture and ignored, the first is {}", file.name(),
-              unused.size(), printable(unused.front()));
+  log_warning("{}: tensors that the architecture doesn't use, ignored: {}, the first is {}", file.name(), unused.size(),
+              printable(unused.front()));
 }
 
 }  // namespace
