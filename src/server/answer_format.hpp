@@ -28,12 +28,13 @@ struct Generation {
   std::int64_t created = 0;  // seconds since 1970
 };
 
-// Called by one thread at a time, with the events of each task in their order. `index`: of the task. The stream functions append
-// server-sent events to `out`.
+// Called by one thread at a time, with the events of each task in their order. `index`: of the task. The stream
+// functions append server-sent events to `out`.
 class AnswerFormat {
  public:
   virtual ~AnswerFormat() = default;
-  virtual void append_progress(std::size_t index, const Progress& progress, const Timings& timings, std::string& out) = 0;
+  virtual void append_progress(std::size_t index, const Progress& progress, const Timings& timings,
+                               std::string& out) = 0;
   virtual void append_piece(std::size_t index, const Piece& piece, std::string& out) = 0;
   virtual void append_done(std::size_t index, const Done& done, std::string& out) = 0;
   virtual void append_end(std::string& out) = 0;  // after the last task

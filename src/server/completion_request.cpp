@@ -17,7 +17,9 @@ namespace {
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 constexpr float kMaxAdaptiveDecay = 0.99f;
 
-[[noreturn]] void throw_invalid(std::string message) { throw Error(ErrorKind::invalid_request, std::move(message)); }
+[[noreturn]] void throw_invalid(std::string message) {
+  throw Error(ErrorKind::invalid_request, std::move(message));
+}
 
 // Refuses what would otherwise be ignored silently although it changes the text.
 void refuse_unsupported(const Fields& fields) {
@@ -41,7 +43,8 @@ void read_penalties(const Fields& fields, SamplingParams& sampling) {
   fields.read_clamped("frequency_penalty", sampling.frequency_penalty);
   fields.read_clamped("presence_penalty", sampling.presence_penalty);
   if (!(sampling.repeat_penalty > 0.0f) || !std::isfinite(1.0f / sampling.repeat_penalty)) {
-    throw_invalid(fmt::format("field 'repeat_penalty': expected a finite value above 0, got {}", sampling.repeat_penalty));
+    throw_invalid(
+        fmt::format("field 'repeat_penalty': expected a finite value above 0, got {}", sampling.repeat_penalty));
   }
 }
 
@@ -182,18 +185,20 @@ void read_limits(const Fields& fields, CompletionParams& params) {
   fields.read("return_progress", params.return_progress);
   fields.read("timings_per_token", params.timings_per_token);
   if (const auto* slot = fields.find("id_slot"); slot != nullptr && slot->is_number()) {
-    params.id_slot = static_cast<int>(
-        std::clamp<std::int64_t>(as_integer(*slot).value_or(-1), Fields::kMinInt, Fields::kMaxInt));
+    params.id_slot =
+        static_cast<int>(std::clamp<std::int64_t>(as_integer(*slot).value_or(-1), Fields::kMinInt, Fields::kMaxInt));
   }
   read_stop(fields, params.stop);
 }
 
-// Names of the formats in which a model's thinking may be returned. All leave it in the content as long as it is not parsed.
+// Names of the formats in which a model's thinking may be returned. All leave it in the content as long as it is not
+// parsed.
 void read_reasoning_format(const Fields& fields, std::string& format) {
   static constexpr std::array<std::string_view, 4> kFormats = {"none", "auto", "deepseek", "deepseek-legacy"};
   fields.read("reasoning_format", format);
   if (std::ranges::find(kFormats, format) == kFormats.end()) {
-    throw_invalid(fmt::format("field 'reasoning_format': expected none, auto, deepseek or deepseek-legacy, got '{}'", format));
+    throw_invalid(
+        fmt::format("field 'reasoning_format': expected none, auto, deepseek or deepseek-legacy, got '{}'", format));
   }
 }
 
@@ -214,7 +219,8 @@ CompletionRequest parse_completion_request(const boost::json::object& body, cons
   fields.read_checked({"sse_ping_interval"}, request.sse_ping_interval_s, -1);
   fields.read_checked({"n_cmpl", "n"}, request.copies, 1, slots);
   read_reasoning_format(fields, request.echoed.reasoning_format);
-  if (const auto* stream_options = fields.find("stream_options"); stream_options != nullptr && stream_options->is_object()) {
+  if (const auto* stream_options = fields.find("stream_options");
+      stream_options != nullptr && stream_options->is_object()) {
     Fields(stream_options->get_object()).read("include_usage", request.include_usage);
   }
   if (const auto* names = fields.find("response_fields"); names != nullptr && names->is_array()) {

@@ -32,7 +32,8 @@ struct CompletionRequest {
 };
 
 // Fields that are absent take their value from `options`. `slots`: how many copies may be asked for.
-// Throws Error(invalid_request) for a field of the wrong type or out of range, Error(unsupported) for what isn't built in.
+// Throws Error(invalid_request) for a field of the wrong type or out of range, Error(unsupported) for what isn't built
+// in.
 CompletionRequest parse_completion_request(const boost::json::object& body, const ServerOptions& options,
                                            const Tokenizer& tokenizer, int slots);
 

@@ -14,14 +14,15 @@
 
 namespace bankml {
 
-// Parses a request body. Throws Error(internal), which is llama-server's answer to a body that is not JSON. A body that is not an
-// object has no fields.
+// Parses a request body. Throws Error(internal), which is llama-server's answer to a body that is not JSON. A body that
+// is not an object has no fields.
 boost::json::object parse_body(std::string_view body);
 
 // "string", "number", "boolean", "array", "object" or "null".
 std::string_view json_type_name(const boost::json::value& value) noexcept;
 
-// The value as an integer: fractions are cut off, values out of range saturate; nullopt if it is neither a number nor a boolean.
+// The value as an integer: fractions are cut off, values out of range saturate; nullopt if it is neither a number nor a
+// boolean.
 std::optional<std::int64_t> as_integer(const boost::json::value& value) noexcept;
 std::optional<double> as_number(const boost::json::value& value) noexcept;
 

@@ -1,6 +1,6 @@
 #pragma once
-// JSON text as llama-server prints it (docs/http-api.md 1): compact, keys in insertion order, doubles in the shortest form
-// that reads back the same, infinities and NaN as null, bad UTF-8 replaced by U+FFFD.
+// JSON text as llama-server prints it (docs/http-api.md 1): compact, keys in insertion order, doubles in the shortest
+// form that reads back the same, infinities and NaN as null, bad UTF-8 replaced by U+FFFD.
 #include <boost/json/value.hpp>
 #include <string>
 #include <string_view>

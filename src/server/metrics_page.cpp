@@ -23,13 +23,15 @@ class Page {
  private:
   template <class Number>
   void metric(std::string_view name, std::string_view type, std::string_view help, Number value) {
-    fmt::format_to(std::back_inserter(text_), "# HELP llamacpp:{0} {1}\n# TYPE llamacpp:{0} {2}\nllamacpp:{0} {3}\n", name,
-                   help, type, value);
+    fmt::format_to(std::back_inserter(text_), "# HELP llamacpp:{0} {1}\n# TYPE llamacpp:{0} {2}\nllamacpp:{0} {3}\n",
+                   name, help, type, value);
   }
   std::string text_;
 };
 
-double rate(double count, double seconds) noexcept { return seconds > 0 ? count / seconds : 0.0; }
+double rate(double count, double seconds) noexcept {
+  return seconds > 0 ? count / seconds : 0.0;
+}
 
 void append_prompt_cache(Page& page, const EngineMetrics& now) {
   page.gauge("prompt_cache_entries", "Conversations held in the prompt cache", now.cache_entries);
@@ -40,8 +42,10 @@ void append_prompt_cache(Page& page, const EngineMetrics& now) {
   page.counter("prompt_cache_misses_total", "Searches of the prompt cache that found nothing better", now.cache_misses);
   page.counter("prompt_cache_saves_total", "Conversations stored in the prompt cache", now.cache_saves);
   page.counter("prompt_cache_evicted_bytes_total", "Entries removed because of the byte limit", now.evicted_for_bytes);
-  page.counter("prompt_cache_evicted_tokens_total", "Entries removed because of the token limit", now.evicted_for_tokens);
-  page.counter("prompt_cache_obsolete_total", "Entries removed because a longer one contains them", now.dropped_obsolete);
+  page.counter("prompt_cache_evicted_tokens_total", "Entries removed because of the token limit",
+               now.evicted_for_tokens);
+  page.counter("prompt_cache_obsolete_total", "Entries removed because a longer one contains them",
+               now.dropped_obsolete);
   page.counter("prompt_cache_refused_total", "Conversations too large to be stored", now.refused_too_large);
   page.counter("prompt_cache_save_seconds_total", "Time spent storing conversations", now.save_seconds);
   page.counter("prompt_cache_load_seconds_total", "Time spent bringing conversations back", now.load_seconds);

@@ -64,7 +64,9 @@ class NativeFormat final : public AnswerFormat {
     append_event(out, event);
   }
 
-  void append_done(std::size_t index, const Done& done, std::string& out) override { append_event(out, result(index, done)); }
+  void append_done(std::size_t index, const Done& done, std::string& out) override {
+    append_event(out, result(index, done));
+  }
 
   void append_end(std::string&) override {}
 

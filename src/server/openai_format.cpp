@@ -7,7 +7,9 @@
 namespace bankml {
 namespace {
 
-boost::json::string_view view(std::string_view text) noexcept { return {text.data(), text.size()}; }
+boost::json::string_view view(std::string_view text) noexcept {
+  return {text.data(), text.size()};
+}
 
 class OpenAiFormat : public AnswerFormat {
  public:

@@ -13,13 +13,16 @@
 namespace bankml {
 namespace {
 
-bool is_integer(const boost::json::value& value) noexcept { return value.is_int64() || value.is_uint64(); }
+bool is_integer(const boost::json::value& value) noexcept {
+  return value.is_int64() || value.is_uint64();
+}
 
 [[noreturn]] void throw_shape(const boost::json::value& value) {
-  throw Error(ErrorKind::invalid_request,
-              fmt::format("field 'prompt': expected a string, an array of token ids, an array mixing both, an object with "
-                          "'prompt_string', or an array of these, got {}",
-                          json_type_name(value)));
+  throw Error(
+      ErrorKind::invalid_request,
+      fmt::format("field 'prompt': expected a string, an array of token ids, an array mixing both, an object with "
+                  "'prompt_string', or an array of these, got {}",
+                  json_type_name(value)));
 }
 
 // Whether an array is one prompt of tokens and texts rather than several prompts.
@@ -43,8 +46,9 @@ TokenIds parse_one(const boost::json::value& prompt, const Tokenizer& tokenizer)
   TokenIds tokens = tokenize_mixed(prompt, tokenizer, true, true);
   const auto invalid = std::ranges::find_if_not(tokens, [&](TokenId id) { return tokenizer.valid(id); });
   if (invalid != tokens.end()) {
-    throw Error(ErrorKind::invalid_request, fmt::format("field 'prompt': token id {} is not in the vocabulary of {} tokens",
-                                                        *invalid, tokenizer.size()));
+    throw Error(
+        ErrorKind::invalid_request,
+        fmt::format("field 'prompt': token id {} is not in the vocabulary of {} tokens", *invalid, tokenizer.size()));
   }
   return tokens;
 }
@@ -73,8 +77,9 @@ TokenIds tokenize_mixed(const boost::json::value& content, const Tokenizer& toke
       constexpr std::int64_t kMin = std::numeric_limits<TokenId>::min(), kMax = std::numeric_limits<TokenId>::max();
       tokens.push_back(static_cast<TokenId>(std::clamp(*id, kMin, kMax)));
     } else {
-      throw Error(ErrorKind::internal,
-                  fmt::format("field 'content': expected strings and token ids in the array, got {}", json_type_name(element)));
+      throw Error(
+          ErrorKind::internal,
+          fmt::format("field 'content': expected strings and token ids in the array, got {}", json_type_name(element)));
     }
   }
   return tokens;

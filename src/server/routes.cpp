@@ -10,7 +10,8 @@ namespace {
 
 // Routes of the contract that clients may try although they aren't built: a clear refusal is better than "not found".
 Reply refuse(const RouteContext&, const Request& request) {
-  throw Error(ErrorKind::unsupported, fmt::format("{} {} is not supported by this server", request.method, request.path));
+  throw Error(ErrorKind::unsupported,
+              fmt::format("{} {} is not supported by this server", request.method, request.path));
 }
 
 struct Route {

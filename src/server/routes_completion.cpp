@@ -1,8 +1,8 @@
 // The generating endpoints and those that share their bodies (docs/http-api.md 7 to 13).
 #include <fmt/core.h>
 
-#include <array>
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "server/completion_request.hpp"
@@ -57,7 +57,9 @@ Reply complete(const RouteContext& context, const Request& request, MakeFormat m
   return generate(context, parse_request(context, body), std::move(prompts), make_format);
 }
 
-[[noreturn]] void throw_invalid(std::string message) { throw Error(ErrorKind::invalid_request, std::move(message)); }
+[[noreturn]] void throw_invalid(std::string message) {
+  throw Error(ErrorKind::invalid_request, std::move(message));
+}
 
 // Tools and their choice: checked as llama-server does, refused where calls would have to be parsed from the answer.
 void check_tools(const Fields& fields) {
@@ -118,7 +120,8 @@ ChatRequest parse_chat(const RouteContext& context, const boost::json::object& b
   chat.completion = parse_request(context, body);
   read_chat_logprobs(fields, chat.completion.params);
   const auto* explicit_continue = fields.find("continue_final_message");
-  const bool continues = explicit_continue != nullptr && !(explicit_continue->is_bool() && !explicit_continue->get_bool());
+  const bool continues =
+      explicit_continue != nullptr && !(explicit_continue->is_bool() && !explicit_continue->get_bool());
   bool echo = false;
   fields.read("echo", echo);
   chat.completion.streams_prefill = !continues || echo;
@@ -145,8 +148,7 @@ Reply post_chat_completion(const RouteContext& context, const Request& request) 
 
 Reply post_chat_input_tokens(const RouteContext& context, const Request& request) {
   const ChatRequest chat = parse_chat(context, parse_body(request.body));
-  return json_response(
-      boost::json::object{{"input_tokens", chat.prompt.size()}, {"object", "response.input_tokens"}});
+  return json_response(boost::json::object{{"input_tokens", chat.prompt.size()}, {"object", "response.input_tokens"}});
 }
 
 Reply post_apply_template(const RouteContext& context, const Request& request) {

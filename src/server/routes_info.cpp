@@ -36,10 +36,8 @@ boost::json::object caps_object(const TemplateCaps& caps) {
 }
 
 boost::json::object slot_object(const SlotSnapshot& slot) {
-  boost::json::object out{{"id", slot.id},
-                          {"n_ctx", slot.context},
-                          {"speculative", false},
-                          {"is_processing", slot.processing}};
+  boost::json::object out{
+      {"id", slot.id}, {"n_ctx", slot.context}, {"speculative", false}, {"is_processing", slot.processing}};
   if (!slot.had_task) return out;
   out["id_task"] = slot.task;
   out["n_prompt_tokens"] = slot.tokens;
@@ -53,7 +51,9 @@ boost::json::object slot_object(const SlotSnapshot& slot) {
   return out;
 }
 
-boost::json::array strings(const std::vector<std::string>& list) { return boost::json::array(list.begin(), list.end()); }
+boost::json::array strings(const std::vector<std::string>& list) {
+  return boost::json::array(list.begin(), list.end());
+}
 
 }  // namespace
 
@@ -68,27 +68,28 @@ ModelInfo describe_model(const Model& model, std::string path) {
   return info;
 }
 
-Reply get_health(const RouteContext&, const Request&) { return json_response(boost::json::object{{"status", "ok"}}); }
+Reply get_health(const RouteContext&, const Request&) {
+  return json_response(boost::json::object{{"status", "ok"}});
+}
 
 Reply get_props(const RouteContext& context, const Request&) {
   const App& app = context.app;
   CompletionParams params;
   params.sampling = context.options.defaults.sampling;
-  boost::json::object out{
-      {"default_generation_settings",
-       {{"params", generation_settings(params, {}, true)}, {"n_ctx", app.engine->slot_context()}}},
-      {"total_slots", app.engine->slot_count()},
-      {"model_alias", app.model.id},
-      {"model_ftype", app.model.file_type},
-      {"model_path", app.model.path},
-      {"modalities", {{"vision", false}, {"video", false}, {"audio", false}}},
-      {"media_marker", ""},
-      {"endpoint_slots", context.options.slots},
-      {"endpoint_props", context.options.props},
-      {"endpoint_metrics", context.options.metrics},
-      {"ui", context.options.ui},
-      {"ui_settings", boost::json::object()},
-      {"chat_template", app.chat_template->source()}};
+  boost::json::object out{{"default_generation_settings",
+                           {{"params", generation_settings(params, {}, true)}, {"n_ctx", app.engine->slot_context()}}},
+                          {"total_slots", app.engine->slot_count()},
+                          {"model_alias", app.model.id},
+                          {"model_ftype", app.model.file_type},
+                          {"model_path", app.model.path},
+                          {"modalities", {{"vision", false}, {"video", false}, {"audio", false}}},
+                          {"media_marker", ""},
+                          {"endpoint_slots", context.options.slots},
+                          {"endpoint_props", context.options.props},
+                          {"endpoint_metrics", context.options.metrics},
+                          {"ui", context.options.ui},
+                          {"ui_settings", boost::json::object()},
+                          {"chat_template", app.chat_template->source()}};
   if (!app.tool_use_template.empty()) out["chat_template_tool_use"] = app.tool_use_template;
   out["chat_template_caps"] = caps_object(app.chat_template->caps());
   out["bos_token"] = special_text(*app.tokenizer, app.tokenizer->bos());
@@ -101,18 +102,19 @@ Reply get_props(const RouteContext& context, const Request&) {
 }
 
 Reply post_props(const RouteContext& context, const Request&) {
-  if (!context.options.props) throw Error(ErrorKind::unsupported, "changing properties is off: start the server with --props");
+  if (!context.options.props)
+    throw Error(ErrorKind::unsupported, "changing properties is off: start the server with --props");
   return json_response(boost::json::object{{"success", true}});
 }
 
 Reply get_models(const RouteContext& context, const Request&) {
   const ModelInfo& model = context.app.model;
-  const boost::json::object details{{"parent_model", ""},   {"format", "gguf"},     {"family", ""},
-                                    {"families", {""}},     {"parameter_size", ""}, {"quantization_level", ""}};
-  const boost::json::object entry{{"name", model.id},         {"model", model.id}, {"modified_at", ""},
-                                  {"size", ""},               {"digest", ""},      {"type", "model"},
-                                  {"description", ""},        {"tags", {""}},      {"capabilities", {"completion"}},
-                                  {"parameters", ""},         {"details", details}};
+  const boost::json::object details{{"parent_model", ""}, {"format", "gguf"},     {"family", ""},
+                                    {"families", {""}},   {"parameter_size", ""}, {"quantization_level", ""}};
+  const boost::json::object entry{{"name", model.id},  {"model", model.id}, {"modified_at", ""},
+                                  {"size", ""},        {"digest", ""},      {"type", "model"},
+                                  {"description", ""}, {"tags", {""}},      {"capabilities", {"completion"}},
+                                  {"parameters", ""},  {"details", details}};
   const boost::json::object meta{{"vocab_type", context.app.tokenizer->is_spm() ? kSpmVocabulary : kBpeVocabulary},
                                  {"n_vocab", context.app.tokenizer->size()},
                                  {"n_ctx", context.app.engine->slot_context()},
@@ -121,16 +123,12 @@ Reply get_models(const RouteContext& context, const Request&) {
                                  {"n_params", model.parameters},
                                  {"size", model.bytes},
                                  {"ftype", model.file_type}};
-  const boost::json::object data{{"id", model.id},
-                                 {"aliases", strings(model.aliases)},
-                                 {"tags", strings(model.tags)},
-                                 {"object", "model"},
-                                 {"created", now_seconds()},
-                                 {"owned_by", "bankmld"},
-                                 {"meta", meta}};
-  return json_response(boost::json::object{{"models", boost::json::array{entry}},
-                                           {"object", "list"},
-                                           {"data", boost::json::array{data}}});
+  const boost::json::object data{
+      {"id", model.id},    {"aliases", strings(model.aliases)}, {"tags", strings(model.tags)},
+      {"object", "model"}, {"created", now_seconds()},          {"owned_by", "bankmld"},
+      {"meta", meta}};
+  return json_response(boost::json::object{
+      {"models", boost::json::array{entry}}, {"object", "list"}, {"data", boost::json::array{data}}});
 }
 
 Reply get_metrics(const RouteContext& context, const Request&) {
@@ -142,7 +140,8 @@ Reply get_metrics(const RouteContext& context, const Request&) {
 }
 
 Reply get_slots(const RouteContext& context, const Request& request) {
-  if (!context.options.slots) throw Error(ErrorKind::unsupported, "the slot listing is off: start the server with --slots");
+  if (!context.options.slots)
+    throw Error(ErrorKind::unsupported, "the slot listing is off: start the server with --slots");
   boost::json::array out;
   bool idle = false;
   for (const SlotSnapshot& slot : context.app.engine->slots()) {

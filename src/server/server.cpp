@@ -42,7 +42,9 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
 constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 
-bool is_unix_path(std::string_view host) noexcept { return host.ends_with(".sock"); }
+bool is_unix_path(std::string_view host) noexcept {
+  return host.ends_with(".sock");
+}
 
 int thread_count(int requested) {
   if (requested >= 1) return requested;
@@ -132,7 +134,8 @@ class TcpListener final : public ListenerOf<tcp> {
       : ListenerOf(io, service, sessions), host_(host) {
     tcp::resolver resolver(io);
     const ServerOptions& options = service.options();
-    const tcp::endpoint endpoint = *resolver.resolve(host, std::to_string(options.port), tcp::resolver::passive).begin();
+    const tcp::endpoint endpoint =
+        *resolver.resolve(host, std::to_string(options.port), tcp::resolver::passive).begin();
     acceptor().open(endpoint.protocol());
     acceptor().set_option(tcp::acceptor::reuse_address(true));
     if (options.reuse_port) acceptor().set_option(ReusePort(true));
@@ -156,7 +159,8 @@ class UnixListener final : public ListenerOf<stream_protocol> {
  public:
   UnixListener(asio::io_context& io, Service& service, SessionList& sessions, const std::string& path)
       : ListenerOf(io, service, sessions), path_(path) {
-    // A socket that a former process left behind can't be bound again; anything else at that path is not ours to remove.
+    // A socket that a former process left behind can't be bound again; anything else at that path is not ours to
+    // remove.
     if (std::filesystem::is_socket(path)) std::filesystem::remove(path);
     const stream_protocol::endpoint endpoint(path);
     acceptor().open(endpoint.protocol());
@@ -186,9 +190,9 @@ struct Server::Impl {
         listeners.push_back(std::make_unique<TcpListener>(*io, service, sessions, host, alone));
       }
     } catch (const std::exception& error) {
-      throw Error(ErrorKind::io, fmt::format("can't listen on {}{}: {}", host,
-                                             is_unix_path(host) ? "" : fmt::format(" port {}", service.options().port),
-                                             error.what()));
+      throw Error(ErrorKind::io,
+                  fmt::format("can't listen on {}{}: {}", host,
+                              is_unix_path(host) ? "" : fmt::format(" port {}", service.options().port), error.what()));
     }
   }
 
@@ -210,13 +214,16 @@ struct Server::Impl {
 };
 
 Server::Server(ServerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
-Server::~Server() { stop(); }
+Server::~Server() {
+  stop();
+}
 
 void Server::start() {
   const ServerOptions& options = impl_->service.options();
   const auto tcp_hosts = std::ranges::count_if(options.hosts, [](const auto& host) { return !is_unix_path(host); });
   if (options.port == 0 && tcp_hosts > 1) {
-    throw Error(ErrorKind::invalid_request, "port 0 (any free port) needs a single host: several would get different ports");
+    throw Error(ErrorKind::invalid_request,
+                "port 0 (any free port) needs a single host: several would get different ports");
   }
   impl_->io.emplace();
   for (const std::string& host : options.hosts) impl_->listen(host, tcp_hosts == 1);
@@ -235,7 +242,9 @@ int Server::port() const noexcept {
   return found == impl_->listeners.end() ? 0 : (*found)->port();
 }
 
-void Server::set_ready(App app) { impl_->service.set_ready(std::move(app)); }
+void Server::set_ready(App app) {
+  impl_->service.set_ready(std::move(app));
+}
 
 void Server::stop() {
   if (!impl_->io) return;

@@ -16,7 +16,9 @@ constexpr std::string_view kPage = R"(<!doctype html>
 <p>bankmld is running. Its API is llama-server's: try <code>POST /v1/chat/completions</code>.</p></html>
 )";
 
-bool is_page(std::string_view path) noexcept { return path == "/" || path == "/index.html"; }
+bool is_page(std::string_view path) noexcept {
+  return path == "/" || path == "/index.html";
+}
 
 Response page() {
   return {.status = 200,
@@ -101,7 +103,8 @@ Reply Service::route(const Request& request) {
   if (app == nullptr && !wants_page) throw Error(ErrorKind::busy, "the model is loading");
   if (!authorized(request)) {
     return json_response(
-        {{"error", {{"code", 401}, {"message", "the API key is missing or wrong"}, {"type", "authentication_error"}}}}, 401);
+        {{"error", {{"code", 401}, {"message", "the API key is missing or wrong"}, {"type", "authentication_error"}}}},
+        401);
   }
   if (wants_page) return page();
   const Handler handler = prefixed ? find_handler(method, path) : nullptr;

@@ -35,7 +35,8 @@ using std::chrono::steady_clock;
 constexpr std::uint64_t kMaxBody = std::uint64_t{100} << 20;
 constexpr std::size_t kMaxTarget = 32768, kMaxHeaderLine = 8192, kMaxHeaders = 100;
 constexpr std::size_t kMaxHead = kMaxTarget + kMaxHeaders * kMaxHeaderLine;
-// Read ahead while an answer is being made, to notice a client that leaves; after that much the next request has to wait.
+// Read ahead while an answer is being made, to notice a client that leaves; after that much the next request has to
+// wait.
 constexpr std::size_t kReadAhead = 64 << 10, kReadStep = 4096;
 constexpr auto kIdleTimeout = std::chrono::seconds(kKeepAliveSeconds);
 // A client that is still sending when it is refused must get the chance to read why.
@@ -269,16 +270,17 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
   void watch() {
     if (watching_ || buffer_.size() >= kReadAhead) return;
     watching_ = true;
-    socket_.async_read_some(buffer_.prepare(kReadStep), [self = shared_from_this()](error_code error, std::size_t size) {
-      self->watching_ = false;
-      self->buffer_.commit(size);
-      if (error && error != asio::error::operation_aborted) self->client_left_ = true;
-      if (error) {
-        self->signal_.cancel();
-      } else if (self->reply_ != nullptr) {
-        self->watch();
-      }
-    });
+    socket_.async_read_some(buffer_.prepare(kReadStep),
+                            [self = shared_from_this()](error_code error, std::size_t size) {
+                              self->watching_ = false;
+                              self->buffer_.commit(size);
+                              if (error && error != asio::error::operation_aborted) self->client_left_ = true;
+                              if (error) {
+                                self->signal_.cancel();
+                              } else if (self->reply_ != nullptr) {
+                                self->watch();
+                              }
+                            });
   }
 
   asio::awaitable<void> stop_watching() {

@@ -1,8 +1,8 @@
 #pragma once
 // One connection: reads requests, hands them to the service, writes the answers.
 #include <boost/asio/generic/stream_protocol.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/strand.hpp>
 #include <memory>
 
 #include "server/service.hpp"

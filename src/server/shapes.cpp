@@ -11,7 +11,8 @@ namespace bankml {
 namespace {
 
 // The members in the order of an initialiser list, appended.
-void append(boost::json::object& object, std::initializer_list<std::pair<boost::json::string_view, boost::json::value_ref>> members) {
+void append(boost::json::object& object,
+            std::initializer_list<std::pair<boost::json::string_view, boost::json::value_ref>> members) {
   for (const auto& member : members) object.insert(member);
 }
 
@@ -65,7 +66,9 @@ void append_sampling(boost::json::object& out, const SamplingParams& s, bool bri
                {"adaptive_decay", double{s.adaptive_decay}}});
 }
 
-double ratio(double dividend, double divisor) noexcept { return divisor > 0 ? dividend / divisor : 0.0; }
+double ratio(double dividend, double divisor) noexcept {
+  return divisor > 0 ? dividend / divisor : 0.0;
+}
 
 boost::json::object probability_entry(const TokenProbability& entry, bool post_sampling) {
   boost::json::array bytes;
@@ -201,6 +204,8 @@ std::string random_id(std::size_t length) {
   return id;
 }
 
-std::string_view build_info() noexcept { return "b11192-bankmld"; }
+std::string_view build_info() noexcept {
+  return "b11192-bankmld";
+}
 
 }  // namespace bankml

@@ -46,7 +46,8 @@ class SlotActionReply final : public PendingReply {
     ReplyPart part;
     for (const SlotOutcome& outcome : mailbox_->take()) {
       const auto* failure = std::get_if<Failed>(&outcome);
-      part.response = failure != nullptr ? error_response(*failure) : json_response(result(std::get<SlotActionResult>(outcome)));
+      part.response =
+          failure != nullptr ? error_response(*failure) : json_response(result(std::get<SlotActionResult>(outcome)));
     }
     return part;
   }
@@ -55,12 +56,16 @@ class SlotActionReply final : public PendingReply {
   boost::json::object result(const SlotActionResult& result) const {
     switch (action_) {
       case SlotAction::save:
-        return {{"id_slot", slot_},          {"filename", file_name_},
-                {"n_saved", result.tokens},  {"n_written", result.bytes},
+        return {{"id_slot", slot_},
+                {"filename", file_name_},
+                {"n_saved", result.tokens},
+                {"n_written", result.bytes},
                 {"timings", {{"save_ms", result.ms}}}};
       case SlotAction::restore:
-        return {{"id_slot", slot_},            {"filename", file_name_},
-                {"n_restored", result.tokens}, {"n_read", result.bytes},
+        return {{"id_slot", slot_},
+                {"filename", file_name_},
+                {"n_restored", result.tokens},
+                {"n_read", result.bytes},
                 {"timings", {{"restore_ms", result.ms}}}};
       case SlotAction::erase:
         break;

@@ -1,6 +1,7 @@
 #pragma once
 // What the server asks of an engine. An interface of its own, so that routes and sessions are tested without a model.
-// The rules of engine.hpp hold: any thread may call, sinks run on the engine's thread, each job ends in one Done or Failed.
+// The rules of engine.hpp hold: any thread may call, sinks run on the engine's thread, each job ends in one Done or
+// Failed.
 #include <cstdint>
 #include <memory>
 #include <string>

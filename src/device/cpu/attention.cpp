@@ -176,21 +176,21 @@ class CellwiseAttention {
 
  private:
   struct Memory {
-    float *q, *q8_scale, *weights, *wide_k;
+    float *q, *q8_scale, *weights, *folded;
     std::uint64_t* raises;
     std::int8_t* q8;
     Q8Row unused;  // what the quantiser gives beyond integers and scales
   };
 
   Memory take(ScratchArrays& arrays) const {
-    constexpr std::size_t kCellsAtOnce = 8;
+    constexpr std::size_t kFoldedFloats = 64;
     const auto heads = static_cast<std::size_t>(heads_), dim = static_cast<std::size_t>(call_.kv.head_dim_k);
     const std::size_t blocks = (dim + kQ8Block - 1) / kQ8Block;
     Memory memory{};
     memory.q = arrays.take<float>(heads * dim);
     memory.q8_scale = arrays.take<float>(heads * blocks);
     memory.weights = arrays.take<float>(heads * static_cast<std::size_t>(kBlockCells));
-    memory.wide_k = arrays.take<float>(kCellsAtOnce * dim);
+    memory.folded = arrays.take<float>(heads * kFoldedFloats);
     memory.raises = arrays.take<std::uint64_t>(heads);
     memory.q8 = arrays.take<std::int8_t>(heads * dim);
     memory.unused.scaled_sum = arrays.take<float>(blocks);
@@ -243,7 +243,7 @@ class CellwiseAttention {
                            sum_ + result,
                            memory.weights,
                            memory.raises,
-                           memory.wide_k};
+                           memory.folded};
     std::fill_n(state.max, heads, kNothing);
     std::fill_n(state.sum, heads, 0.0f);
     std::fill_n(state.acc, heads * call_.kv.head_dim_v, 0.0f);

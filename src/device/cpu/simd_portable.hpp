@@ -194,6 +194,9 @@ inline F32x16 scale_by_power(const F32x16& a, const F32x16& z) {
   return r;
 }
 
+// The same for n <= 63.
+inline F32x16 scale_by_small_power(const F32x16& a, const F32x16& z) { return scale_by_power(a, z); }
+
 // glibc's expf of x in [-106, 0] (docs/exact-arithmetic.md, 6).
 inline F32x16 expf_of_nonpositive(const F32x16& x) {
   F32x16 y;
