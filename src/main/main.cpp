@@ -85,7 +85,7 @@ ModelInfo model_info(const Options& options, const Model& model) {
 void log_limits(const Engine& engine) {
   const std::uint64_t limit = engine.metrics().cache_limit_bytes;
   const bool cache_off = engine.options().cache_ram_mib == 0;
-  log_info("n_ctx {} in each of {} slots, prompt cache {}", engine.slot_context(), engine.slot_count(),
+  log_info("n_ctx {} for each of the slots ({}), prompt cache {}", engine.slot_context(), engine.slot_count(),
            cache_off    ? std::string("off")
            : limit == 0 ? std::string("without a byte limit")
                         : fmt::format("of {:.0f} MiB", static_cast<double>(limit) / kMiB));

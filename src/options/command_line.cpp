@@ -16,6 +16,7 @@ namespace {
 constexpr std::string_view kEnvPrefix = "LLAMA_ARG_";
 constexpr std::string_view kNegatedEnvPrefix = "LLAMA_ARG_NO_";
 
+constexpr int kAutomaticSlots = 4;
 constexpr int kLastLogLevel = 9;  // more verbosity than that also shows in answers
 
 struct Match {
@@ -50,7 +51,7 @@ void naming(std::string_view name, Action&& action) {
 
 class Parser {
  public:
-  explicit Parser(const Environment& environment) : environment_(environment) {}
+  explicit Parser(const Environment& environment) : environment_(environment) { options().engine.slots = -1; }
 
   CommandLine run(std::span<const char* const> arguments) {
     read_own_environment();
@@ -167,6 +168,14 @@ class Parser {
     if (o.server.port == 0 && std::count_if(o.server.hosts.begin(), o.server.hosts.end(), is_tcp) > 1) {
       throw Error(ErrorKind::invalid_request,
                   "--port: 0 works with one --host only, since each address would get another port");
+    }
+    if (o.engine.slots < 0) {
+      o.engine.slots = kAutomaticSlots;
+      o.engine.unified_kv = true;
+    }
+    if (o.engine.cache_ram_mib == 0 && o.engine.slots > 1 && o.engine.cache_idle_slots) {
+      o.engine.cache_idle_slots = false;
+      warn("idle slots are not saved: there is no prompt cache to save them to");
     }
     o.server.verbose = o.log.verbosity > kLastLogLevel;
     check_template();

@@ -38,8 +38,6 @@ std::string to_directory(Text text) {
   return text;
 }
 
-// One slot is served: the flags that share memory or time between slots change nothing.
-constexpr std::string_view kOneSlot = "it changes nothing with one slot";
 constexpr std::string_view kNoCheckpoints = "context checkpoints are not built";
 
 }  // namespace
@@ -86,23 +84,19 @@ FlagSection model_flags() {
           {.names = {"-np", "--parallel"},
            .value = "N",
            .env = "LLAMA_ARG_N_PARALLEL",
-           .help = "slots (default -1: automatic, one)",
-           .set =
-               [](Options& o, Text v) {
-                 const int n = to_slots(v);
-                 o.engine.slots = n < 0 ? EngineOptions{}.slots : n;
-               }},
+           .help = "slots: requests answered at the same time (default -1: 4 that share the context)",
+           .set = [](Options& o, Text v) { o.engine.slots = to_slots(v); }},
           {.names = {"-kvu", "--kv-unified"},
            .off_names = {"-no-kvu", "--no-kv-unified"},
            .env = "LLAMA_ARG_KV_UNIFIED",
-           .help = "one cache pool shared by all slots",
-           .no_effect = kOneSlot},
+           .help = "every slot may use the whole context (default: off where -np is given)",
+           .set = [](Options& o, Text v) { o.engine.unified_kv = v == "1"; }},
           {.names = {"--kv-unified-per-slot"},
            .value = "N",
            .env = "LLAMA_ARG_KV_UNIFIED_PER_SLOT",
            .help = "context of one slot at most",
            .set = [](Options&, Text v) { to_int(v, 0); },
-           .no_effect = kOneSlot},
+           .no_effect = "slots that share the context have no limit of their own"},
           {.names = {"-b", "--batch-size"},
            .value = "N",
            .env = "LLAMA_ARG_BATCH",
@@ -131,7 +125,7 @@ FlagSection model_flags() {
            .off_names = {"-nocb", "--no-cont-batching"},
            .env = "LLAMA_ARG_CONT_BATCHING",
            .help = "admit new prompts while others generate",
-           .no_effect = kOneSlot},
+           .no_effect = "new prompts are always admitted while others generate"},
           {.names = {"-ctk", "--cache-type-k"},
            .value = "TYPE",
            .env = "LLAMA_ARG_CACHE_TYPE_K",
@@ -229,8 +223,8 @@ FlagSection cache_flags() {
           {.names = {"--cache-idle-slots"},
            .off_names = {"--no-cache-idle-slots"},
            .env = "LLAMA_ARG_CACHE_IDLE_SLOTS",
-           .help = "save idle slots when a task starts",
-           .no_effect = kOneSlot},
+           .help = "idle slots go to the prompt cache when a request starts (default on)",
+           .set = [](Options& o, Text v) { o.engine.cache_idle_slots = v == "1"; }},
           {.names = {"-sps", "--slot-prompt-similarity"},
            .value = "F",
            .help = "share of a prompt that a slot must hold to be chosen for it (default 0.10; 0: off)",

@@ -73,7 +73,8 @@ TEST(Options, DefaultsOfModelAndContext) {
   EXPECT_EQ(o.model_id, "x.gguf");
   EXPECT_THAT(o.aliases, IsEmpty());
   EXPECT_EQ(o.engine.context, 0);
-  EXPECT_EQ(o.engine.slots, 1);
+  EXPECT_EQ(o.engine.slots, 4);
+  EXPECT_TRUE(o.engine.unified_kv);
   EXPECT_EQ(o.engine.batch, 2048);
   EXPECT_EQ(o.engine.ubatch, 512);
   EXPECT_EQ(o.engine.n_predict, -1);
@@ -321,8 +322,19 @@ TEST(Flags, AliasesAreStrippedAndOrderedByBytes) {
   EXPECT_THAT(options_of({"-a", " zeta , Alpha,beta"}).aliases, ElementsAre("Alpha", "beta", "zeta"));
 }
 
-TEST(Flags, AutomaticSlotsAreTheDefault) {
-  EXPECT_EQ(options_of({"-np", "-1"}).engine.slots, 1);
+TEST(Flags, AutomaticSlotsAreFourThatShareTheContext) {
+  EXPECT_EQ(options_of({"-np", "-7"}).engine.slots, 4);
+  EXPECT_TRUE(options_of({"-np", "-7", "--no-kv-unified"}).engine.unified_kv);
+  EXPECT_EQ(options_of({"-np", "2"}).engine.slots, 2);
+  EXPECT_FALSE(options_of({"-np", "2"}).engine.unified_kv);
+  EXPECT_TRUE(options_of({"-np", "2", "-kvu"}).engine.unified_kv);
+}
+
+TEST(Flags, IdleSlotsAreNotSavedWithoutACache) {
+  EXPECT_TRUE(options_of({}).engine.cache_idle_slots);
+  const CommandLine line = parse({"--cache-ram", "0"});
+  EXPECT_FALSE(line.options.engine.cache_idle_slots);
+  EXPECT_THAT(line.warnings, ElementsAre(HasSubstr("idle slots are not saved")));
 }
 
 TEST(Flags, SeedIsAnUnsigned32BitNumber) {
