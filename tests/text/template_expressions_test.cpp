@@ -131,7 +131,7 @@ TEST(TemplateExpressions, TurnContainersToPythonLikeText) {
   expect_rows({
       {"{{ ['a', 1.5, none, true, {'k': [1]}] ~ '' }}", "['a', 1.5, None, True, {'k': [1]}]"},
       {"{{ [\"it's\", 'q\"', 'n\\n'] ~ '' }}", "[\"it's\", 'q\"', 'n\n']"},
-      {"{{ {'a': 1}.items() ~ '' }}{{ (1, 'a') ~ '' }}{{ [] ~ {} ~ '' }}", "[('a', 1)](1, 'a')[]{}"},
+      {"{{ {'a': 1}.items() ~ '' }}{{ (1, 'a') ~ '' }}{{ [] ~ '' ~ {} }}", "[('a', 1)](1, 'a')[]{}"},
       {"{{ {1: none} ~ '' }}", "{1: None}"},
   });
   expect_errors({"{{ range ~ '' }}"});
@@ -175,7 +175,7 @@ TEST(TemplateExpressions, KeepTheOrderOfDicts) {
   expect_rows({
       {"{{ {'b': 1, 'a': 2, 'b': 3} ~ '' }}", "{'b': 3, 'a': 2}"},
       {"{{ {1: 2}[1] }}{{ {true: 3}[true] }}{{ {none: 3}[none] }}{{ {(1, 2): 4}[(1, 2)] }}", "2334"},
-      {"{{ {'a': 1,} ~ [1,] }}", "{'a': 1}[1]"},
+      {"{{ {'a': 1,} ~ '' ~ [1,] }}", "{'a': 1}[1]"},
   });
   expect_errors({"{{ {unknown: 1} }}", "{{ {[1]: 1} }}"});
 }
