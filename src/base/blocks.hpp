@@ -185,4 +185,118 @@ inline int sub_scale(const BlockIq4Xs& b, int j) noexcept {
   return (low | high << 4) - 32;
 }
 
+// What tells the block types apart once they are decoded. A code is the number stored for an element; its integer is
+// code - offset, or kIq4Values[code]. The kernels' layouts store codes as `low_bits` and `high_bits` apart.
+struct BlockTraits {
+  int length;  // elements
+  int sub;     // elements of a sub-block with its own scale; 0: none
+  int low_bits;
+  int high_bits;
+  int offset;
+  bool minimum;  // has m or dmin
+  bool table;    // codes index kIq4Values
+};
+
+template <class Block>
+inline constexpr BlockTraits kTraits{};
+template <>
+inline constexpr BlockTraits kTraits<BlockQ4_0>{kBlock, 0, 4, 0, 8, false, false};
+template <>
+inline constexpr BlockTraits kTraits<BlockQ4_1>{kBlock, 0, 4, 0, 0, true, false};
+template <>
+inline constexpr BlockTraits kTraits<BlockQ5_0>{kBlock, 0, 4, 1, 16, false, false};
+template <>
+inline constexpr BlockTraits kTraits<BlockQ5_1>{kBlock, 0, 4, 1, 0, true, false};
+template <>
+inline constexpr BlockTraits kTraits<BlockQ8_0>{kBlock, 0, 8, 0, 0, false, false};
+template <>
+inline constexpr BlockTraits kTraits<BlockIq4Nl>{kBlock, 0, 4, 0, 0, false, true};
+template <>
+inline constexpr BlockTraits kTraits<BlockQ2K>{kSuperBlock, 16, 2, 0, 0, true, false};
+template <>
+inline constexpr BlockTraits kTraits<BlockQ3K>{kSuperBlock, 16, 2, 1, 4, false, false};
+template <>
+inline constexpr BlockTraits kTraits<BlockQ4K>{kSuperBlock, 32, 4, 0, 0, true, false};
+template <>
+inline constexpr BlockTraits kTraits<BlockQ5K>{kSuperBlock, 32, 4, 1, 0, true, false};
+template <>
+inline constexpr BlockTraits kTraits<BlockQ6K>{kSuperBlock, 16, 4, 2, 32, false, false};
+template <>
+inline constexpr BlockTraits kTraits<BlockIq4Xs>{kSuperBlock, 32, 4, 0, 0, false, true};
+
+template <class Block>
+struct Decoded {
+  static constexpr BlockTraits traits = kTraits<Block>;
+  static constexpr int subs = traits.sub ? traits.length / traits.sub : 1;
+  half d, m;  // m: also dmin; zero if the type has none
+  std::int8_t q[traits.length];
+  std::int8_t scale[subs], min[subs];  // zero if the type has none
+};
+
+template <class Block>
+void decode(const Block& block, Decoded<Block>& out) noexcept {
+  constexpr BlockTraits traits = kTraits<Block>;
+  out.d = block.d;
+  out.m = {};
+  quants(block, out.q);
+  if constexpr (requires { block.m; }) out.m = block.m;
+  if constexpr (requires { block.dmin; }) out.m = block.dmin;
+  for (int j = 0; j < Decoded<Block>::subs; ++j) {
+    out.scale[j] = out.min[j] = 0;
+    if constexpr (traits.sub != 0) out.scale[j] = static_cast<std::int8_t>(sub_scale(block, j));
+    if constexpr (requires { block.dmin; }) out.min[j] = static_cast<std::int8_t>(sub_min(block, j));
+  }
+}
+
+// The values of a block: d * q [+ m], or (d * scale) * q [- dmin * min]; each product and sum is rounded.
+template <class Block>
+void dequantize(const Decoded<Block>& b, float* out) noexcept {
+  constexpr BlockTraits traits = kTraits<Block>;
+  const float d = to_float(b.d), m = to_float(b.m);
+  for (int e = 0; e < traits.length; ++e) {
+    const auto q = static_cast<float>(b.q[e]);
+    if constexpr (traits.sub == 0) {
+      out[e] = traits.minimum ? d * q + m : d * q;
+    } else {
+      const float scaled = d * static_cast<float>(b.scale[e / traits.sub]) * q;
+      out[e] = traits.minimum ? scaled - m * static_cast<float>(b.min[e / traits.sub]) : scaled;
+    }
+  }
+}
+
+// Calls f.template operator()<Block>() with the block struct of a quantised type; does nothing for the float types.
+template <class F>
+void with_block(DType type, F&& f) {
+  switch (type) {
+    case DType::q4_0:
+      return f.template operator()<BlockQ4_0>();
+    case DType::q4_1:
+      return f.template operator()<BlockQ4_1>();
+    case DType::q5_0:
+      return f.template operator()<BlockQ5_0>();
+    case DType::q5_1:
+      return f.template operator()<BlockQ5_1>();
+    case DType::q8_0:
+      return f.template operator()<BlockQ8_0>();
+    case DType::iq4_nl:
+      return f.template operator()<BlockIq4Nl>();
+    case DType::q2_k:
+      return f.template operator()<BlockQ2K>();
+    case DType::q3_k:
+      return f.template operator()<BlockQ3K>();
+    case DType::q4_k:
+      return f.template operator()<BlockQ4K>();
+    case DType::q5_k:
+      return f.template operator()<BlockQ5K>();
+    case DType::q6_k:
+      return f.template operator()<BlockQ6K>();
+    case DType::iq4_xs:
+      return f.template operator()<BlockIq4Xs>();
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+      return;
+  }
+}
+
 }  // namespace bankml

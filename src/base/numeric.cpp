@@ -31,50 +31,6 @@ constexpr TypeEntry kTypes[] = {
     {DType::bf16, {"BF16", 1, 2}},
 };
 
-// value = d * q
-template <class Block>
-void dequantize_scaled(const std::byte* row, std::int64_t n, float* out) noexcept {
-  const auto* blocks = reinterpret_cast<const Block*>(row);
-  for (std::int64_t b = 0; b < n / kBlock; ++b) {
-    std::int8_t q[kBlock];
-    quants(blocks[b], q);
-    const float d = to_float(blocks[b].d);
-    for (int e = 0; e < kBlock; ++e) *out++ = d * static_cast<float>(q[e]);
-  }
-}
-
-// value = d * q + m
-template <class Block>
-void dequantize_with_minimum(const std::byte* row, std::int64_t n, float* out) noexcept {
-  const auto* blocks = reinterpret_cast<const Block*>(row);
-  for (std::int64_t b = 0; b < n / kBlock; ++b) {
-    std::int8_t q[kBlock];
-    quants(blocks[b], q);
-    const float d = to_float(blocks[b].d), m = to_float(blocks[b].m);
-    for (int e = 0; e < kBlock; ++e) *out++ = d * static_cast<float>(q[e]) + m;
-  }
-}
-
-// value = (d * scale) * q [- dmin * minimum], scale and minimum of sub-blocks of `sub` elements
-template <class Block, int sub>
-void dequantize_super(const std::byte* row, std::int64_t n, float* out) noexcept {
-  const auto* blocks = reinterpret_cast<const Block*>(row);
-  for (std::int64_t b = 0; b < n / kSuperBlock; ++b) {
-    std::int8_t q[kSuperBlock];
-    quants(blocks[b], q);
-    const float d = to_float(blocks[b].d);
-    for (int j = 0; j < kSuperBlock / sub; ++j) {
-      const float scale = d * static_cast<float>(sub_scale(blocks[b], j));
-      if constexpr (requires { blocks[b].dmin; }) {
-        const float minimum = to_float(blocks[b].dmin) * static_cast<float>(sub_min(blocks[b], j));
-        for (int e = 0; e < sub; ++e) *out++ = scale * static_cast<float>(q[sub * j + e]) - minimum;
-      } else {
-        for (int e = 0; e < sub; ++e) *out++ = scale * static_cast<float>(q[sub * j + e]);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 const DTypeInfo* find_dtype(std::int32_t id) noexcept {
@@ -138,31 +94,17 @@ void dequantize_row(DType type, const std::byte* row, std::int64_t n, float* out
     case DType::bf16:
       for (std::int64_t i = 0; i < n; ++i) out[i] = to_float(reinterpret_cast<const bfloat16*>(row)[i]);
       return;
-    case DType::q4_0:
-      return dequantize_scaled<BlockQ4_0>(row, n, out);
-    case DType::q4_1:
-      return dequantize_with_minimum<BlockQ4_1>(row, n, out);
-    case DType::q5_0:
-      return dequantize_scaled<BlockQ5_0>(row, n, out);
-    case DType::q5_1:
-      return dequantize_with_minimum<BlockQ5_1>(row, n, out);
-    case DType::q8_0:
-      return dequantize_scaled<BlockQ8_0>(row, n, out);
-    case DType::iq4_nl:
-      return dequantize_scaled<BlockIq4Nl>(row, n, out);
-    case DType::q2_k:
-      return dequantize_super<BlockQ2K, 16>(row, n, out);
-    case DType::q3_k:
-      return dequantize_super<BlockQ3K, 16>(row, n, out);
-    case DType::q4_k:
-      return dequantize_super<BlockQ4K, 32>(row, n, out);
-    case DType::q5_k:
-      return dequantize_super<BlockQ5K, 32>(row, n, out);
-    case DType::q6_k:
-      return dequantize_super<BlockQ6K, 16>(row, n, out);
-    case DType::iq4_xs:
-      return dequantize_super<BlockIq4Xs, 32>(row, n, out);
+    default:
+      break;
   }
+  with_block(type, [&]<class Block>() {
+    const auto* blocks = reinterpret_cast<const Block*>(row);
+    Decoded<Block> decoded;
+    for (std::int64_t k = 0; k < n / kTraits<Block>.length; ++k) {
+      decode(blocks[k], decoded);
+      dequantize(decoded, out + k * kTraits<Block>.length);
+    }
+  });
 }
 
 }  // namespace bankml

@@ -29,14 +29,15 @@ class RecordedMatmul : public testing::TestWithParam<RecordedType> {
     const std::int64_t cols = x.dims[0];
     const int tokens = static_cast<int>(x.dims[1]);
     const std::int64_t rows = vectors.at("w").dims[1];
-    const CpuWeight weight(GetParam().type, rows, cols, vectors.at("w").as<std::byte>());
     CpuActivation a(batch, cols, activation_format(GetParam().type), Isa::portable);
     std::vector<float> out;
     for (int first = 0; first < tokens; first += batch) {
       for (int t = 0; t < batch; ++t) quantize_row(a, t, x.as<float>() + (first + t) * cols);
       for (int t = 0; t < batch; ++t) {
         for (std::int64_t r = 0; r < rows; ++r) {
-          out.push_back(reference_dot(GetParam().type, {rows, cols, batch, repacked}, weight.source_row(r), a, t));
+          out.push_back(reference_dot(
+              GetParam().type, {rows, cols, batch, repacked},
+              vectors.at("w").as<std::byte>() + static_cast<std::size_t>(r) * row_bytes(GetParam().type, cols), a, t));
         }
       }
     }
@@ -72,7 +73,8 @@ TEST_P(RepackedMatmul, GivesTheRecordedBits) {
 
 TEST_P(RecordedMatmul, WidensRowsToTheRecordedBits) {
   const std::int64_t cols = vectors.at("x").dims[0];
-  const CpuWeight weight(GetParam().type, vectors.at("w").dims[1], cols, vectors.at("w").as<std::byte>());
+  ThreadPool pool(1);
+  const CpuWeight weight(pool, GetParam().type, vectors.at("w").dims[1], cols, vectors.at("w").as<std::byte>());
   std::vector<float> out(static_cast<std::size_t>(2 * cols));
   weight.dequantize(3, out.data());
   weight.dequantize(0, out.data() + cols);

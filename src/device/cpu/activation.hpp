@@ -4,24 +4,9 @@
 #include <cstdint>
 
 #include "bankml/device/device.hpp"
-#include "device/cpu/isa.hpp"
+#include "device/cpu/kernels.hpp"
 
 namespace bankml {
-
-// Blocks of 32 (docs/exact-arithmetic.md, 2.3).
-struct Q8Row {
-  std::int8_t* quants;  // (dim)
-  float* scale;         // (dim / 32): d, rounded to half and widened
-  float* scaled_sum;    // (dim / 32): s of Q8_1, rounded to half and widened
-  std::int32_t* sum;    // (dim / 32): sum of the integers
-};
-
-// Blocks of 256 (docs/exact-arithmetic.md, 3.1).
-struct Q8KRow {
-  std::int8_t* quants;  // (dim)
-  float* scale;         // (dim / 256)
-  std::int16_t* sums;   // (dim / 16): sums of 16 integers
-};
 
 class CpuActivation final : public Activation {
  public:

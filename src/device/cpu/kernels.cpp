@@ -1,20 +1,21 @@
 #include "device/cpu/kernels.hpp"
 
-#include "device/cpu/reference.hpp"
-
 namespace bankml {
-namespace {
 
-void to_f16(const float* x, std::int64_t n, half* out) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = to_half(x[i]);
-}
-
-constexpr Kernels kPortable{to_f16, reference_quantize_q8, reference_quantize_q8_k};
-
-}  // namespace
-
-const Kernels& kernels(Isa) noexcept {
-  return kPortable;
+const Kernels& kernels(Isa isa) noexcept {
+#if defined(__x86_64__)
+  switch (isa) {
+    case Isa::portable:
+      break;
+    case Isa::avx2:
+      return avx2::kKernels;
+    case Isa::avx512:
+      return avx2::kKernels;
+  }
+#else
+  static_cast<void>(isa);
+#endif
+  return portable::kKernels;
 }
 
 }  // namespace bankml

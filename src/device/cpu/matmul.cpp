@@ -4,31 +4,92 @@
 
 #include "device/cpu/activation.hpp"
 #include "device/cpu/ops.hpp"
-#include "device/cpu/reference.hpp"
+#include "device/cpu/packing.hpp"
 #include "device/cpu/weight.hpp"
 
 namespace bankml {
 namespace {
 
-void reference_matmul(const MatmulOutput& output, const CpuActivation& a, int batch, std::int64_t row) {
+// Activations of one part of a job: they should stay in a core's second cache while the rows of the weight pass.
+constexpr std::int64_t kActivationBytes = 192 << 10;
+// Parts for each thread: enough that a thread that is held up doesn't hold up the others for long.
+constexpr std::int64_t kPartsPerThread = 4;
+
+std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept {
+  return (n + unit - 1) / unit * unit;
+}
+std::int64_t divide_up(std::int64_t n, std::int64_t unit) noexcept {
+  return (n + unit - 1) / unit;
+}
+
+MatmulJob make_job(const MatmulOutput& output, const CpuActivation& a, int batch) noexcept {
   const auto& weight = static_cast<const CpuWeight&>(*output.weight);
-  const MatmulShape shape{weight.rows(), weight.cols(), batch, is_repacked(weight.type(), weight.rows())};
-  for (int token = 0; token < batch; ++token) {
-    float sum = reference_dot(weight.type(), shape, weight.source_row(row), a, token);
-    const std::int64_t at = token * weight.rows() + row;
-    if (output.bias) sum += output.bias[row];
-    if (output.scale != 1.0f) sum *= output.scale;
-    if (output.residual) sum += output.residual[at];
-    output.out[at] = sum;
+  const auto uses = [&](ActFormats format) { return has(a.formats(), format); };
+  return {
+      .quants = weight.quants(),
+      .meta = weight.meta(),
+      .rows = weight.rows(),
+      .cols = weight.cols(),
+      .batch = batch,
+      .q8 = uses(ActFormats::q8) ? a.q8_row(0) : Q8Row{},
+      .q8_k = uses(ActFormats::q8_k) ? a.q8_k_row(0) : Q8KRow{},
+      .f32 = uses(ActFormats::f32) ? a.f32_row(0) : nullptr,
+      .f16 = uses(ActFormats::f16) ? a.f16_row(0) : nullptr,
+      .bf16 = uses(ActFormats::bf16) ? a.bf16_row(0) : nullptr,
+      .out = output.out,
+      .bias = output.bias,
+      .residual = output.residual,
+      .scale = output.scale,
+  };
+}
+
+// One mat-mul, cut into parts of `part_rows` x `part_tokens`.
+struct Divided {
+  MatmulJob job{};
+  MatmulKernel kernel = nullptr;
+  std::int64_t part_rows = 0, part_tokens = 0, row_parts = 0, parts = 0;
+
+  void run(std::int64_t part) const {
+    const std::int64_t row = part % row_parts * part_rows, token = part / row_parts * part_tokens;
+    kernel(job, row, std::min(row + part_rows, job.rows), static_cast<int>(token),
+           static_cast<int>(std::min<std::int64_t>(token + part_tokens, job.batch)));
   }
+};
+
+Divided divide(const MatmulOutput& output, const CpuActivation& a, int batch, Isa isa, int threads) {
+  const auto& weight = static_cast<const CpuWeight&>(*output.weight);
+  Divided d;
+  d.job = make_job(output, a, batch);
+  d.kernel = kernels(isa).matmul(weight.type(), weight.packed());
+  if (!d.kernel) d.kernel = kernels(Isa::portable).matmul(weight.type(), weight.packed());
+  constexpr std::int64_t kTokenUnit = 4;  // the kernels' tile, and the groups of four of the peer
+  d.part_tokens = std::min<std::int64_t>(
+      round_up(batch, kTokenUnit), round_up(std::max<std::int64_t>(kActivationBytes / d.job.cols, 1), kTokenUnit));
+  const std::int64_t token_parts = divide_up(batch, d.part_tokens);
+  const std::int64_t wanted = threads == 1 ? 1 : divide_up(kPartsPerThread * threads, token_parts);
+  d.part_rows = round_up(divide_up(d.job.rows, wanted), kGroup);
+  d.row_parts = divide_up(d.job.rows, d.part_rows);
+  d.parts = d.row_parts * token_parts;
+  return d;
 }
 
 }  // namespace
 
 void CpuOps::matmul(Stream&, std::span<const MatmulOutput> outputs, const Activation& a, int rows) {
-  const auto& activation = static_cast<const CpuActivation&>(a);
-  for (const MatmulOutput& output : outputs) {
-    pool_.for_each(output.weight->rows(), [&](std::int64_t row) { reference_matmul(output, activation, rows, row); });
+  constexpr std::size_t kMost = 4;  // Q, K and V, or gate and up; more take turns
+  for (; !outputs.empty(); outputs = outputs.subspan(std::min(kMost, outputs.size()))) {
+    Divided divided[kMost];
+    std::int64_t begin[kMost + 1] = {};
+    std::size_t n = 0;
+    for (; n < std::min(kMost, outputs.size()); ++n) {
+      divided[n] = divide(outputs[n], static_cast<const CpuActivation&>(a), rows, isa_, pool_.size());
+      begin[n + 1] = begin[n] + divided[n].parts;
+    }
+    pool_.for_each(begin[n], [&](std::int64_t part) {
+      std::size_t i = 0;
+      while (part >= begin[i + 1]) ++i;
+      divided[i].run(part - begin[i]);
+    });
   }
 }
 

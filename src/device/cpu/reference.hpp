@@ -1,6 +1,7 @@
 #pragma once
 // Mat-mul and activation quantisation written as the text of docs/exact-arithmetic.md says them, one output at a time:
-// the truth that the tests hold the kernels to, and what rare combinations of type and shape run on.
+// the truth that the tests hold the kernels to, the portable kernels, and what rare combinations of type and shape run
+// on.
 #include <cstdint>
 
 #include "device/cpu/activation.hpp"
@@ -12,17 +13,8 @@ constexpr bool is_repacked(DType type, std::int64_t rows) noexcept {
   return rows % 8 == 0 && (type == DType::q4_0 || type == DType::q4_k || type == DType::q2_k || type == DType::iq4_nl);
 }
 
-// The mat-mul that an output belongs to: some types sum in another order for some counts.
-struct MatmulShape {
-  std::int64_t rows;  // outputs of the weight
-  std::int64_t cols;  // length of a row; a multiple of the block length
-  int batch;          // activation rows of the call
-  bool repacked;
-};
-
 // Product of one weight row in GGUF layout with row `token` of `a`.
-float reference_dot(DType type, const MatmulShape& shape, const std::byte* row, const CpuActivation& a,
-                    int token) noexcept;
+float reference_dot(DType type, const MatmulShape& shape, const std::byte* row, const CpuActivation& a, int token);
 
 void reference_quantize_q8(const float* x, std::int64_t n, const Q8Row& out) noexcept;
 void reference_quantize_q8_k(const float* x, std::int64_t n, const Q8KRow& out) noexcept;

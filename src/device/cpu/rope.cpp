@@ -164,4 +164,34 @@ void CpuOps::rope_store(Stream&, const RopeStoreArgs& args, const KvLayout& kv, 
                         [&](std::int64_t row, std::byte* memory) { store.run(row, memory); });
 }
 
+// In single precision, whatever the cache holds: widened, turned, rounded again. A quantised cache is turned in front of its
+// Walsh-Hadamard rotation, which is its own inverse.
+void CpuOps::rotate_keys(Stream&, const KvLayout& kv, std::byte* const* blocks, const std::int32_t* cells, int n,
+                         const float* table, RopeStyle style, int n_rot) {
+  const int dim = kv.head_dim_k;
+  const std::size_t quant_blocks = static_cast<std::size_t>((dim + kQ8Block - 1) / kQ8Block);
+  const auto take = [&](ScratchArrays& arrays) {
+    float* x = arrays.take<float>(static_cast<std::size_t>(dim));
+    const Q8Row quantized{arrays.take<std::int8_t>(static_cast<std::size_t>(dim)), arrays.take<float>(quant_blocks),
+                          arrays.take<float>(quant_blocks), arrays.take<std::int32_t>(quant_blocks)};
+    return std::pair(x, quantized);
+  };
+  ScratchArrays sizes;
+  take(sizes);
+  const FloatKernels& kernel = float_kernels(isa_);
+  const auto rotate = style == RopeStyle::adjacent ? kernel.rotate_adjacent : kernel.rotate_neox;
+  for_each_with_scratch(pool_, std::int64_t{n} * kv.kv_heads, sizes.bytes(), [&](std::int64_t item, std::byte* memory) {
+    ScratchArrays arrays(memory);
+    const auto [x, quantized] = take(arrays);
+    const std::int32_t cell = cells[item / kv.kv_heads];
+    std::byte* const row =
+        k_row(kv, blocks[cell / kBlockCells], static_cast<int>(item % kv.kv_heads), static_cast<int>(cell % kBlockCells));
+    dequantize_row(kv.type_k, row, dim, x);
+    walsh_hadamard(x, dim, key_rotation(kv.type_k, dim));
+    rotate(x, table, n_rot);
+    walsh_hadamard(x, dim, key_rotation(kv.type_k, dim));
+    store_row(kernel, kernels(isa_), kv.type_k, row, x, dim, quantized);
+  });
+}
+
 }  // namespace bankml

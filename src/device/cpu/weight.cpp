@@ -1,32 +1,91 @@
 #include "device/cpu/weight.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "bankml/base/error.hpp"
 #include "device/cpu/memory.hpp"
+#include "device/cpu/packing.hpp"
 
 namespace bankml {
+namespace {
 
-CpuWeight::CpuWeight(DType type, std::int64_t rows, std::int64_t cols, const std::byte* data)
-    : Weight(type, rows, cols), data_(data) {
+// Whether the kernels' layout serves a weight: the types that the peer repacks add up in another way where it can't.
+bool is_packable(DType type, std::int64_t rows) noexcept {
+  bool packable = false;
+  with_block(type, [&]<class Block>() { packable = !Packing<Block>::columns || rows % kGroup == 0; });
+  return packable;
+}
+
+}  // namespace
+
+CpuWeight::CpuWeight(ThreadPool& pool, DType type, std::int64_t rows, std::int64_t cols, const std::byte* data)
+    : Weight(type, rows, cols), quants_(reinterpret_cast<const std::uint8_t*>(data)) {
   const DTypeInfo& info = dtype_info(type);
   if (rows < 1 || cols < 1 || cols % info.block_len != 0) {
     throw Error(ErrorKind::invalid_request, std::string(info.name) + " weight: expected rows that are multiples of " +
                                                 std::to_string(info.block_len) + " long, got " + std::to_string(rows) +
                                                 " rows of " + std::to_string(cols));
   }
-  stride_ = row_bytes(type, cols);
+  Buffer aligned;
   const std::size_t alignment = type == DType::f32 ? alignof(float) : alignof(half);
   if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {  // a file may align its tensors to one byte
-    memory_ = allocate_memory(stride_ * static_cast<std::size_t>(rows));
-    std::memcpy(memory_.data(), data, memory_.bytes());
-    data_ = memory_.data();
+    aligned = allocate_memory(row_bytes(type, cols) * static_cast<std::size_t>(rows));
+    std::memcpy(aligned.data(), data, aligned.bytes());
+    quants_ = aligned.as<std::uint8_t>();
+  }
+  if (is_packable(type, rows)) {
+    with_block(type, [&]<class Block>() { pack_rows<Block>(pool, reinterpret_cast<const std::byte*>(quants_)); });
+  } else {
+    memory_ = std::move(aligned);
   }
 }
 
+template <class Block>
+void CpuWeight::pack_rows(ThreadPool& pool, const std::byte* data) {
+  using P = Packing<Block>;
+  const auto* blocks = reinterpret_cast<const Block*>(data);
+  const std::int64_t n = cols() / kTraits<Block>.length;
+  const std::int64_t groups = (rows() + kGroup - 1) / kGroup;
+  constexpr std::size_t kAlignment = 64;
+  const std::size_t quant_bytes =
+      (static_cast<std::size_t>(groups * n) * P::quant_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  memory_ = allocate_memory(quant_bytes + static_cast<std::size_t>(groups * n) * P::meta_bytes);
+  auto* const quants = memory_.as<std::uint8_t>();
+  std::uint8_t* const meta = quants + quant_bytes;
+  pool.for_each(groups, [&](std::int64_t group) {
+    std::memset(quants + group * n * P::quant_bytes, 0, static_cast<std::size_t>(n * P::quant_bytes));
+    std::memset(meta + group * n * P::meta_bytes, 0, static_cast<std::size_t>(n * P::meta_bytes));
+    const std::int64_t in_group = std::min<std::int64_t>(kGroup, rows() - group * kGroup);
+    for (int r = 0; r < in_group; ++r) {
+      for (std::int64_t k = 0; k < n; ++k) {
+        Decoded<Block> decoded;
+        decode(blocks[(group * kGroup + r) * n + k], decoded);
+        pack(decoded, r, quants + (group * n + k) * P::quant_bytes, meta + (group * n + k) * P::meta_bytes);
+      }
+    }
+  });
+  quants_ = quants;
+  meta_ = meta;
+}
+
 void CpuWeight::dequantize(std::int64_t row, float* out) const noexcept {
-  dequantize_row(type(), source_row(row), cols(), out);
+  if (!packed()) {
+    const auto* rows_as_loaded = reinterpret_cast<const std::byte*>(quants_);
+    dequantize_row(type(), rows_as_loaded + static_cast<std::size_t>(row) * row_bytes(type(), cols()), cols(), out);
+    return;
+  }
+  with_block(type(), [&]<class Block>() {
+    using P = Packing<Block>;
+    const std::int64_t n = cols() / kTraits<Block>.length;
+    Decoded<Block> decoded;
+    for (std::int64_t k = 0; k < n; ++k) {
+      const std::int64_t piece = row / kGroup * n + k;
+      unpack(quants_ + piece * P::quant_bytes, meta_ + piece * P::meta_bytes, static_cast<int>(row % kGroup), decoded);
+      bankml::dequantize(decoded, out + k * kTraits<Block>.length);
+    }
+  });
 }
 
 }  // namespace bankml

@@ -1,31 +1,34 @@
 #pragma once
-// A weight matrix on the CPU: either the bytes it was loaded from, or a copy packed for the kernels.
+// A weight matrix on the CPU: packed for the kernels (packing.hpp), or the bytes it was loaded from.
 #include <cstdint>
 
 #include "bankml/device/device.hpp"
+#include "device/cpu/kernels.hpp"
+#include "device/cpu/thread_pool.hpp"
 
 namespace bankml {
 
 class CpuWeight final : public Weight {
  public:
   // Throws Error(invalid_request) for a shape that the type can't have, Error(out_of_memory).
-  CpuWeight(DType type, std::int64_t rows, std::int64_t cols, const std::byte* data);
+  CpuWeight(ThreadPool& pool, DType type, std::int64_t rows, std::int64_t cols, const std::byte* data);
 
   bool uses_source() const noexcept override { return !memory_; }
   std::size_t device_bytes() const noexcept override { return memory_.bytes(); }
 
-  const std::byte* data() const noexcept { return data_; }
-  // Row `row` in GGUF layout.
-  const std::byte* source_row(std::int64_t row) const noexcept {
-    return data_ + row * static_cast<std::int64_t>(stride_);
-  }
+  bool packed() const noexcept { return meta_ != nullptr; }
+  const std::uint8_t* quants() const noexcept { return quants_; }
+  const std::uint8_t* meta() const noexcept { return meta_; }
   // Widens row `row` to cols() floats.
   void dequantize(std::int64_t row, float* out) const noexcept;
 
  private:
-  std::size_t stride_;
+  template <class Block>
+  void pack_rows(ThreadPool& pool, const std::byte* data);
+
   Buffer memory_;
-  const std::byte* data_;
+  const std::uint8_t* quants_;
+  const std::uint8_t* meta_ = nullptr;
 };
 
 }  // namespace bankml

@@ -1,0 +1,9 @@
+#include "device/cpu/rows_avx2.hpp"
+//
+#include "device/cpu/kernel_table.hpp"
+
+namespace bankml::avx2 {
+
+const Kernels kKernels{simd_to_f16, simd_quantize_q8, simd_quantize_q8_k, simd_matmul};
+
+}  // namespace bankml::avx2

@@ -1,0 +1,134 @@
+#pragma once
+// How quantised weights lie in memory for the kernels: eight rows side by side, codes apart from scales, nothing
+// repeated.
+//
+// A weight is two arrays, `quants` and `meta`, of one piece for each (group of eight rows, block), in that order. The
+// codes of a block come 32 elements at a time, first their low bits, then their high bits. b bits of 32 elements and 8
+// rows are b vectors of 32 bytes, in one of two orders:
+//   lanes    byte e of a vector holds element e of 8/b rows: row r is in vector r*b/8, at bit r*b%8. One row fills the
+//   vector, so
+//            the sums of four neighbours are its eight lanes, which is how most types add up
+//            (docs/exact-arithmetic.md, 3.2).
+//   columns  byte 4r + i holds element 4c + i of row r, for 8/b columns c: column c is in vector c*b/8, at bit c*b%8.
+//   Eight rows
+//            are the eight lanes: for the types with one accumulator per output (3.3).
+// A piece of meta is half d[8], half m[8] where the type has one, and for super-blocks the scales and minima of
+// sub-blocks:
+//   lanes    int8 scale[8][subs]
+//   columns  uint8 scale[subs / 2][8][2]; Q2_K: its minimum in the high nibble
+//   both     uint8 min[subs / 2][8][2], but for Q2_K
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "base/blocks.hpp"
+
+namespace bankml {
+
+inline constexpr int kGroup = 8;  // rows side by side
+
+template <class Block>
+struct Packing {
+  static constexpr BlockTraits traits = kTraits<Block>;
+  static constexpr bool columns = std::is_same_v<Block, BlockQ4_0> || std::is_same_v<Block, BlockIq4Nl> ||
+                                  std::is_same_v<Block, BlockQ2K> || std::is_same_v<Block, BlockQ4K>;
+  static constexpr bool nibble_scales = columns && traits.sub == 16;  // Q2_K
+  static constexpr int subs = traits.sub ? traits.length / traits.sub : 0;
+  static constexpr int low_bytes = 32 * traits.low_bits,
+                       high_bytes = 32 * traits.high_bits;  // of 32 elements of eight rows
+  static constexpr int sub_bytes = low_bytes + high_bytes;
+  static constexpr int quant_bytes = traits.length / 32 * sub_bytes;
+  static constexpr int m_at = 16;
+  static constexpr int scales_at = traits.minimum ? 32 : 16;
+  static constexpr int mins_at = scales_at + kGroup * subs;
+  static constexpr int meta_bytes = mins_at + (subs && traits.minimum && !nibble_scales ? kGroup * subs : 0);
+};
+
+namespace detail {
+
+// Where `bits` bits of element e (of 32) of row r are: a byte of the array of vectors, and the position of its lowest
+// bit.
+struct BitPlace {
+  int byte, shift;
+};
+constexpr BitPlace bit_place(bool columns, int bits, int r, int e) noexcept {
+  const int per_byte = 8 / bits;
+  const int which = columns ? e / 4 : r;
+  return {which / per_byte * 32 + (columns ? 4 * r + e % 4 : e), which % per_byte * bits};
+}
+
+constexpr int code_of_iq4(int value) noexcept {
+  int code = 0;
+  while (kIq4Values[code] != value) ++code;
+  return code;
+}
+
+// The place of sub-block j's scale or minimum in arrays of pairs.
+constexpr int pair_place(int r, int j) noexcept {
+  return j / 2 * 2 * kGroup + 2 * r + j % 2;
+}
+
+}  // namespace detail
+
+// Adds row r (0..7) of a block to a packed piece, whose bytes are zero before the first row.
+template <class Block>
+void pack(const Decoded<Block>& block, int r, std::uint8_t* quants, std::uint8_t* meta) noexcept {
+  using P = Packing<Block>;
+  constexpr BlockTraits traits = P::traits;
+  for (int e = 0; e < traits.length; ++e) {
+    const int code = traits.table ? detail::code_of_iq4(block.q[e]) : (block.q[e] + traits.offset) & 255;
+    std::uint8_t* piece = quants + e / 32 * P::sub_bytes;
+    const auto low = detail::bit_place(P::columns, traits.low_bits, r, e % 32);
+    piece[low.byte] |= static_cast<std::uint8_t>((code & ((1 << traits.low_bits) - 1)) << low.shift);
+    if constexpr (traits.high_bits != 0) {
+      const auto high = detail::bit_place(P::columns, traits.high_bits, r, e % 32);
+      piece[P::low_bytes + high.byte] |= static_cast<std::uint8_t>(code >> traits.low_bits << high.shift);
+    }
+  }
+  reinterpret_cast<half*>(meta)[r] = block.d;
+  if constexpr (traits.minimum) reinterpret_cast<half*>(meta + P::m_at)[r] = block.m;
+  for (int j = 0; j < P::subs; ++j) {
+    const auto scale = static_cast<std::uint8_t>(block.scale[j]), min = static_cast<std::uint8_t>(block.min[j]);
+    std::uint8_t* scales = meta + P::scales_at;
+    if constexpr (P::nibble_scales) {
+      scales[detail::pair_place(r, j)] = static_cast<std::uint8_t>(scale | min << 4);
+    } else {
+      scales[P::columns ? detail::pair_place(r, j) : r * P::subs + j] = scale;
+      if constexpr (traits.minimum) meta[P::mins_at + detail::pair_place(r, j)] = min;
+    }
+  }
+}
+
+// The inverse of pack().
+template <class Block>
+void unpack(const std::uint8_t* quants, const std::uint8_t* meta, int r, Decoded<Block>& out) noexcept {
+  using P = Packing<Block>;
+  constexpr BlockTraits traits = P::traits;
+  for (int e = 0; e < traits.length; ++e) {
+    const std::uint8_t* piece = quants + e / 32 * P::sub_bytes;
+    const auto low = detail::bit_place(P::columns, traits.low_bits, r, e % 32);
+    int code = (piece[low.byte] >> low.shift) & ((1 << traits.low_bits) - 1);
+    if constexpr (traits.high_bits != 0) {
+      const auto high = detail::bit_place(P::columns, traits.high_bits, r, e % 32);
+      code |= ((piece[P::low_bytes + high.byte] >> high.shift) & ((1 << traits.high_bits) - 1)) << traits.low_bits;
+    }
+    out.q[e] = static_cast<std::int8_t>(traits.table ? kIq4Values[code] : code - traits.offset);
+  }
+  out.d = reinterpret_cast<const half*>(meta)[r];
+  out.m = {};
+  if constexpr (traits.minimum) out.m = reinterpret_cast<const half*>(meta + P::m_at)[r];
+  for (int j = 0; j < Decoded<Block>::subs; ++j) out.scale[j] = out.min[j] = 0;
+  for (int j = 0; j < P::subs; ++j) {
+    const std::uint8_t* scales = meta + P::scales_at;
+    const std::uint8_t scale = scales[P::columns ? detail::pair_place(r, j) : r * P::subs + j];
+    if constexpr (P::nibble_scales) {
+      out.scale[j] = static_cast<std::int8_t>(scale & 15);
+      out.min[j] = static_cast<std::int8_t>(scale >> 4);
+    } else {
+      out.scale[j] = static_cast<std::int8_t>(scale);
+      if constexpr (traits.minimum) out.min[j] = static_cast<std::int8_t>(meta[P::mins_at + detail::pair_place(r, j)]);
+    }
+  }
+}
+
+}  // namespace bankml
