@@ -228,7 +228,7 @@ class CellwiseAttention {
     const int heads = std::min(heads_, call_.group() - part_head);
     const std::int64_t result = partial(row, chunk, first_head);
     for (int h = 0; h < heads; ++h) prepare_q(row, first_head + h, h, memory);
-    const CellsState state{call_.kv.type_k,
+    CellsState state{call_.kv.type_k,
                            call_.kv.type_v,
                            call_.kv.head_dim_k,
                            call_.kv.head_dim_v,
@@ -243,6 +243,7 @@ class CellwiseAttention {
                            sum_ + result,
                            memory.weights,
                            memory.raises,
+                           nullptr,
                            memory.folded};
     std::fill_n(state.max, heads, kNothing);
     std::fill_n(state.sum, heads, 0.0f);
@@ -255,6 +256,8 @@ class CellwiseAttention {
     const std::int64_t last_block = std::min(cells.last_block(), (end + kBlockCells - 1) / kBlockCells);
     for (std::int64_t b = std::max(cells.first_block(), begin / kBlockCells); b < last_block; ++b) {
       const std::uint64_t inside = VisibleCells::below(end - b * kBlockCells) & ~VisibleCells::below(begin - b * kBlockCells);
+      std::byte* next = block_of(batch, sequence, b + 1 < last_block ? b + 1 : b);
+      state.next_k = k_row(call_.kv, next, kv_head, 0);
       attend_block(state, b, sequence, kv_head, cells.of_block(b) & inside);
     }
     if (call_.args.sinks && chunk == 0) {

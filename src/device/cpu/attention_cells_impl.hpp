@@ -9,6 +9,7 @@ inline const float* head_row(const float* base, int head, int width) {
   return base + static_cast<std::ptrdiff_t>(head) * width;
 }
 
+inline constexpr std::size_t kCacheLine = 64;
 inline constexpr int kFoldedCells = 8 * 8;  // of one head: eight lanes each of eight cells
 
 // Adds what is left of the dot products behind the groups of 64 elements.
@@ -80,12 +81,17 @@ inline void multiply_heads(const CellsState& state, const std::byte* k, float* f
   }
 }
 
-// weights[head][cell] = dot product of K and Q, for up to eight cells from `k` on, the first being cell `first`.
-inline void score_cells(const CellsState& state, const std::byte* k, std::size_t k_bytes, int first, int cells) {
+// weights[head][cell] = dot product of K and Q, for up to eight cells from `k` on, the first being cell `first`. Fetches their
+// V ahead.
+inline void score_cells(const CellsState& state, const std::byte* k, std::size_t k_bytes, const std::byte* v,
+                        std::size_t v_bytes, int first, int cells) {
   const int n = state.head_dim_k;
   const bool q8 = state.type_k == DType::q8_0;
   for (int c = 0; c < cells; ++c) {
     const std::byte* row = k + static_cast<std::size_t>(c) * k_bytes;
+    for (std::size_t line = 0; line < v_bytes; line += kCacheLine) {
+      __builtin_prefetch(v + static_cast<std::size_t>(c) * v_bytes + line);
+    }
     float* folded = state.folded + 8 * c;
     if (q8) {
       multiply_q8_heads(state, row, folded, kFoldedCells);
@@ -156,6 +162,7 @@ inline F32x16 load_q8_values(const std::byte* row, int element) {
 template <DType kType, int kHeads, int kVectors>
 inline void add_values(const CellsState& state, int head, int d, const std::byte* v, std::size_t v_bytes, int begin,
                        int end) {
+  constexpr int kElementBytes = kType == DType::f32 ? 4 : kType == DType::f16 ? 2 : 1;
   F32x16 acc[kHeads][kVectors];
   BANKML_UNROLL
   for (int h = 0; h < kHeads; ++h) {
@@ -164,21 +171,18 @@ inline void add_values(const CellsState& state, int head, int d, const std::byte
   }
   for (int cell = begin; cell < end; ++cell) {
     const std::byte* row = v + static_cast<std::size_t>(cell) * v_bytes;
-    F32x16 value[kVectors];
+    __builtin_prefetch(state.next_k + (row - v) + d * kElementBytes);  // one line of as many bytes as are read here
     BANKML_UNROLL
-    for (int p = 0; p < kVectors; ++p) {
+    for (int p = 0; p < kVectors; ++p) {  // outside, so that one value at a time takes up registers
+      F32x16 value;
       if constexpr (kType == DType::q8_0) {
-        value[p] = load_q8_values(row, d + 16 * p);
+        value = load_q8_values(row, d + 16 * p);
       } else {
-        value[p] = load_wide(kType, row, d + 16 * p);
+        value = load_wide(kType, row, d + 16 * p);
       }
-    }
-    BANKML_UNROLL
-    for (int h = 0; h < kHeads; ++h) {
-      const F32x16 weight = broadcast(head_row(state.weights, head + h, kTileCells)[cell]);
       BANKML_UNROLL
-      for (int p = 0; p < kVectors; ++p) {
-        acc[h][p] = fma(value[p], weight, acc[h][p]);
+      for (int h = 0; h < kHeads; ++h) {
+        acc[h][p] = fma(value, broadcast(head_row(state.weights, head + h, kTileCells)[cell]), acc[h][p]);
         if constexpr (kType == DType::f16) acc[h][p] = round_to_half(acc[h][p]);
       }
     }
@@ -306,7 +310,8 @@ void attend_cells(const CellsState& state, const std::byte* k, const std::byte* 
   const int count = end - begin;
   for (int first = 0; first < count; first += 8) {
     const int cells = count - first < 8 ? count - first : 8;
-    score_cells(state, k + static_cast<std::size_t>(first) * k_bytes, k_bytes, first, cells);
+    score_cells(state, k + static_cast<std::size_t>(first) * k_bytes, k_bytes,
+                v + static_cast<std::size_t>(first) * v_bytes, v_bytes, first, cells);
   }
   for (int head = 0; head < state.heads; ++head) {
     state.raises[head] =

@@ -45,6 +45,7 @@ struct CellsState {
   float* sum;                // (heads)
   float* weights;            // scratch, (heads, kBlockCells)
   std::uint64_t* raises;     // scratch, (heads): cells that raise the maximum
+  const std::byte* next_k;   // K of the block that comes next, or any other readable block: it is fetched ahead
   float* folded;             // scratch, (heads, 8, 8)
 };
 
