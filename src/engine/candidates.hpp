@@ -79,10 +79,13 @@ struct GreaterLogit {
   bool operator()(const Candidate& a, const Candidate& b) const noexcept { return a.logit > b.logit; }
 };
 
-// Whether any of `n` values is above the bound. Without branches, so that it becomes vector code.
-inline bool any_above(const float* values, std::size_t n, float bound) noexcept {
+inline constexpr std::size_t kScanBlock = 64;
+
+// Whether any of a block of values is above the bound. Without branches and with a fixed count, so that it becomes
+// vector code.
+inline bool any_above(const float* values, float bound) noexcept {
   int above = 0;
-  for (std::size_t i = 0; i < n; ++i) above |= values[i] > bound ? 1 : 0;
+  for (std::size_t i = 0; i < kScanBlock; ++i) above |= values[i] > bound ? 1 : 0;
   return above != 0;
 }
 
@@ -92,12 +95,11 @@ inline bool any_above(const float* values, std::size_t n, float bound) noexcept 
 // place std::partial_sort fills with another candidate, with that one's logit.
 template <class F>
 void select_top(std::span<const float> logits, std::size_t k, Candidate* out, F&& displaced) {
-  constexpr std::size_t kBlock = 64;
   for (std::size_t i = 0; i < k; ++i) out[i] = {static_cast<TokenId>(i), logits[i], 0.0f};
   std::make_heap(out, out + k, GreaterLogit{});
-  for (std::size_t begin = k; begin < logits.size(); begin += kBlock) {
-    const std::size_t n = std::min(kBlock, logits.size() - begin);
-    if (!any_above(&logits[begin], n, out[0].logit)) continue;
+  for (std::size_t begin = k; begin < logits.size(); begin += kScanBlock) {
+    const std::size_t n = std::min(kScanBlock, logits.size() - begin);
+    if (n == kScanBlock && !any_above(&logits[begin], out[0].logit)) continue;
     for (std::size_t i = begin; i < begin + n; ++i) {
       if (!(logits[i] > out[0].logit)) continue;
       out[k] = {static_cast<TokenId>(i), logits[i], 0.0f};

@@ -94,10 +94,11 @@ std::size_t count_reaching(std::span<const Candidate> descending, float mass, st
 }
 
 void apply_top_p(CandidateArray& candidates, float mass, std::size_t min_keep) {
-  constexpr std::size_t kHead = 256;  // mostly enough: sorting a whole vocabulary takes milliseconds
+  constexpr std::size_t kHead = 256,
+                        kGrowth = 8;  // sorting a whole vocabulary takes milliseconds, a head is mostly enough
   candidates.softmax();
-  if (!candidates.sorted() && candidates.size() > kHead) {
-    if (const std::size_t kept = count_reaching(candidates.peek_top(kHead), mass, min_keep)) {
+  for (std::size_t head = kHead; !candidates.sorted() && head < candidates.size(); head *= kGrowth) {
+    if (const std::size_t kept = count_reaching(candidates.peek_top(head), mass, min_keep)) {
       return candidates.take_peeked(kept);
     }
   }

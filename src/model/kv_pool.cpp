@@ -9,9 +9,12 @@ namespace bankml {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kSlabBytes = std::size_t{32} << 20;  // device memory grows by pieces of this size, at least one block
+constexpr std::size_t kSlabBytes = std::size_t{32}
+                                   << 20;  // device memory grows by pieces of this size, at least one block
 
-std::size_t align_up(std::size_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t align_up(std::size_t bytes) noexcept {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 std::size_t blocks_for(std::int64_t cells) noexcept {
   return static_cast<std::size_t>((cells + kBlockCells - 1) / kBlockCells);
@@ -21,7 +24,7 @@ std::size_t blocks_for(std::int64_t cells) noexcept {
 
 struct KvPool::Slabs {
   std::vector<Buffer> buffers;
-  std::vector<std::byte*> address;       // of each block
+  std::vector<std::byte*> address;        // of each block
   std::vector<std::uint32_t> references;  // of each block; 0: free
   std::vector<std::uint32_t> free;
   std::size_t blocks_per_slab = 1;
@@ -42,12 +45,20 @@ KvBlock::~KvBlock() {
   if (pool_ && --pool_->slabs_->references[index_] == 0) pool_->slabs_->free.push_back(index_);
 }
 
-std::byte* KvBlock::data() const noexcept { return pool_->slabs_->address[index_]; }
+std::byte* KvBlock::data() const noexcept {
+  return pool_->slabs_->address[index_];
+}
 
-bool KvBlock::shared() const noexcept { return pool_->slabs_->references[index_] > 1; }
+bool KvBlock::shared() const noexcept {
+  return pool_->slabs_->references[index_] > 1;
+}
 
 KvPool::KvPool(Device& device, const ModelConfig& config, DType type_k, DType type_v, std::size_t max_blocks)
-    : device_(device), type_k_(type_k), type_v_(type_v), layers_(config.layers), max_blocks_(max_blocks),
+    : device_(device),
+      type_k_(type_k),
+      type_v_(type_v),
+      layers_(config.layers),
+      max_blocks_(max_blocks),
       slabs_(std::make_unique<Slabs>()) {
   for (const LayerConfig& layer : config.layer) {
     KvLayout layout;
@@ -97,9 +108,13 @@ KvBlock KvPool::allocate() {
   return KvBlock(this, index);
 }
 
-std::size_t KvPool::blocks_in_use() const noexcept { return slabs_->address.size() - slabs_->free.size(); }
+std::size_t KvPool::blocks_in_use() const noexcept {
+  return slabs_->address.size() - slabs_->free.size();
+}
 
-std::size_t KvPool::bytes_reserved() const noexcept { return slabs_->bytes; }
+std::size_t KvPool::bytes_reserved() const noexcept {
+  return slabs_->bytes;
+}
 
 std::size_t KvPool::accounted_bytes(std::int64_t tokens) const noexcept {
   constexpr std::size_t kHead = 24, kPerCell = 12, kPerLayer = 24;

@@ -11,7 +11,9 @@ namespace {
 // Attention spans are padded to this many cells, as the peer pads them (docs/prompt-cache.md, section 4).
 constexpr std::int64_t kCellPadding = 256;
 
-std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept { return (n + unit - 1) / unit * unit; }
+std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept {
+  return (n + unit - 1) / unit * unit;
+}
 
 bool same_rotation(const RopeParams& a, const RopeParams& b) noexcept {
   return a.n_rot == b.n_rot && a.base == b.base && a.freq_scale == b.freq_scale && a.factors == b.factors &&
@@ -61,7 +63,12 @@ class BatchArrays {
 
 struct Transformer::Impl {
   Impl(const Model& m, KvPool& p, const TransformerLimits& l)
-      : model(m), config(m.config()), device(m.device()), ops(m.device().ops()), pool(p), limits(l),
+      : model(m),
+        config(m.config()),
+        device(m.device()),
+        ops(m.device().ops()),
+        pool(p),
+        limits(l),
         cache_cells(round_up(l.context, kCellPadding)),
         arrays(device, l, (cache_cells + kBlockCells - 1) / kBlockCells) {
     limits.max_logit_rows = std::min(limits.max_logit_rows, limits.max_rows);
@@ -102,8 +109,8 @@ struct Transformer::Impl {
     attention = device.make_activation(rows, std::int64_t{first.heads} * config.head_dim_v, attended);
     activated = device.make_activation(rows, hidden, gated);
     final = device.make_activation(limits.max_logit_rows, config.dim, activation_format(model.output().type()));
-    logits = device.allocate_host(static_cast<std::size_t>(limits.max_logit_rows) * static_cast<std::size_t>(config.vocab) *
-                                  sizeof(float));
+    logits = device.allocate_host(static_cast<std::size_t>(limits.max_logit_rows) *
+                                  static_cast<std::size_t>(config.vocab) * sizeof(float));
   }
 
   // Layers that rotate alike share one table of cosines and sines.
@@ -130,7 +137,8 @@ struct Transformer::Impl {
   const std::int32_t* upload_cell_positions(std::span<KvSequence* const> sequences);
   void layer(std::size_t index, const BatchView& batch, int& n, bool last, int n_logits);
   void feed_forward(std::size_t index, float* residual, int n);
-  void project(float* residual, const Weight& weight, const Buffer& bias, const Buffer& post_norm, const Activation& in, int n);
+  void project(float* residual, const Weight& weight, const Buffer& bias, const Buffer& post_norm, const Activation& in,
+               int n);
 
   const Model& model;
   const ModelConfig& config;
@@ -283,7 +291,8 @@ void Transformer::Impl::layer(std::size_t index, const BatchView& batch, int& n,
   if (last) {
     // Of the last layer, only the rows whose logits are wanted go on: the number of rows is part of the arithmetic.
     if (n_logits < n) {
-      ops.gather_rows(*stream, x_logits.as<float>(), residual, arrays.on_device(arrays.logit_rows()), n_logits, config.dim);
+      ops.gather_rows(*stream, x_logits.as<float>(), residual, arrays.on_device(arrays.logit_rows()), n_logits,
+                      config.dim);
       residual = x_logits.as<float>();
     }
     n = n_logits;
@@ -294,7 +303,8 @@ void Transformer::Impl::layer(std::size_t index, const BatchView& batch, int& n,
   const MatmulOutput head{&model.output(), logits.as<float>(), model.output_bias()};
   ops.matmul(*stream, {&head, 1}, *final, n);
   if (config.logit_scale != 1.0f || config.logit_softcap != 0.0f) {
-    ops.scale_softcap(*stream, logits.as<float>(), std::int64_t{n} * config.vocab, config.logit_scale, config.logit_softcap);
+    ops.scale_softcap(*stream, logits.as<float>(), std::int64_t{n} * config.vocab, config.logit_scale,
+                      config.logit_softcap);
   }
 }
 
@@ -303,7 +313,9 @@ Transformer::Transformer(const Model& model, KvPool& pool, const TransformerLimi
 
 Transformer::~Transformer() = default;
 
-Stream& Transformer::stream() noexcept { return *impl_->stream; }
+Stream& Transformer::stream() noexcept {
+  return *impl_->stream;
+}
 
 std::span<const float> Transformer::logits(int i) const noexcept {
   const std::size_t vocab = static_cast<std::size_t>(impl_->config.vocab);

@@ -37,10 +37,11 @@ void fit_to_tokens(const GgufFile& file, std::string_view name, std::vector<T>& 
 void check_texts(const GgufFile& file, std::vector<std::string>& tokens) {
   std::unordered_map<std::string_view, std::size_t> ids;
   ids.reserve(tokens.size());
+  std::size_t empty = 0;
   for (std::size_t id = 0; id < tokens.size(); ++id) {
     if (tokens[id].empty()) {
       tokens[id] = fmt::format("[EMPTY_{}]", id);
-      log_warning("token {} of the vocabulary has no text, {} is used", id, tokens[id]);
+      ++empty;
     }
     const auto [other, added] = ids.try_emplace(tokens[id], id);
     if (!added) {
@@ -48,6 +49,7 @@ void check_texts(const GgufFile& file, std::vector<std::string>& tokens) {
                              printable(tokens[id])));
     }
   }
+  if (empty > 0) log_warning("tokens of the vocabulary without text, renamed [EMPTY_id]: {}", empty);
 }
 
 std::vector<std::int32_t> read_types(const GgufFile& file, std::size_t tokens) {
@@ -107,13 +109,15 @@ void read_special_ids(const GgufFile& file, VocabularySource& out) {
   out.fim_pad = read({"fim_pad_token_id"});
   out.fim_rep = read({"fim_rep_token_id"});
   out.fim_sep = read({"fim_sep_token_id"});
+  std::size_t unknown = 0;
   for (const std::int64_t id : file.integers(key("suppress_tokens")).value_or(std::vector<std::int64_t>{})) {
     if (std::cmp_greater_equal(id, 0) && std::cmp_less(id, out.tokens.size())) {
       out.suppress_tokens.push_back(static_cast<TokenId>(id));
     } else {
-      log_warning("key '{}': {} is not one of the {} tokens, ignored", key("suppress_tokens"), id, out.tokens.size());
+      ++unknown;
     }
   }
+  if (unknown > 0) log_warning("key '{}': ids that are no tokens, ignored: {}", key("suppress_tokens"), unknown);
 }
 
 }  // namespace

@@ -16,6 +16,9 @@ namespace {
 constexpr std::string_view kEnvPrefix = "LLAMA_ARG_";
 constexpr std::string_view kNegatedEnvPrefix = "LLAMA_ARG_NO_";
 
+constexpr int kAutomaticSlots = 4;
+constexpr int kLastLogLevel = 9;  // more verbosity than that also shows in answers
+
 struct Match {
   const Flag* flag = nullptr;
   bool off = false;  // by one of its off_names
@@ -48,7 +51,7 @@ void naming(std::string_view name, Action&& action) {
 
 class Parser {
  public:
-  explicit Parser(const Environment& environment) : environment_(environment) {}
+  explicit Parser(const Environment& environment) : environment_(environment) { options().engine.slots = -1; }
 
   CommandLine run(std::span<const char* const> arguments) {
     read_own_environment();
@@ -158,14 +161,23 @@ class Parser {
   void finish() {
     Options& o = options();
     if (o.escape) {
-      for (std::string& word : o.request.stop) word = unescape(word);
-      for (std::string& breaker : o.request.sampling.dry_sequence_breakers) breaker = unescape(breaker);
+      for (std::string& word : o.server.defaults.stop) word = unescape(word);
+      for (std::string& breaker : o.server.defaults.sampling.dry_sequence_breakers) breaker = unescape(breaker);
     }
     const auto is_tcp = [](const std::string& host) { return !host.ends_with(".sock"); };
-    if (o.http.port == 0 && std::count_if(o.http.hosts.begin(), o.http.hosts.end(), is_tcp) > 1) {
+    if (o.server.port == 0 && std::count_if(o.server.hosts.begin(), o.server.hosts.end(), is_tcp) > 1) {
       throw Error(ErrorKind::invalid_request,
                   "--port: 0 works with one --host only, since each address would get another port");
     }
+    if (o.engine.slots < 0) {
+      o.engine.slots = kAutomaticSlots;
+      o.engine.unified_kv = true;
+    }
+    if (o.engine.cache_ram_mib == 0 && o.engine.slots > 1 && o.engine.cache_idle_slots) {
+      o.engine.cache_idle_slots = false;
+      warn("idle slots are not saved: there is no prompt cache to save them to");
+    }
+    o.server.verbose = o.log.verbosity > kLastLogLevel;
     check_template();
     if (!o.model_path.empty()) {
       o.model_id = o.model_path;

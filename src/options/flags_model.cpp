@@ -38,8 +38,6 @@ std::string to_directory(Text text) {
   return text;
 }
 
-// One slot is served: the flags that share memory or time between slots change nothing.
-constexpr std::string_view kOneSlot = "it changes nothing with one slot";
 constexpr std::string_view kNoCheckpoints = "context checkpoints are not built";
 
 }  // namespace
@@ -86,23 +84,19 @@ FlagSection model_flags() {
           {.names = {"-np", "--parallel"},
            .value = "N",
            .env = "LLAMA_ARG_N_PARALLEL",
-           .help = "slots (default -1: automatic, one)",
-           .set =
-               [](Options& o, Text v) {
-                 const int n = to_slots(v);
-                 o.engine.slots = n < 0 ? EngineOptions{}.slots : n;
-               }},
+           .help = "slots: requests answered at the same time (default -1: 4 that share the context)",
+           .set = [](Options& o, Text v) { o.engine.slots = to_slots(v); }},
           {.names = {"-kvu", "--kv-unified"},
            .off_names = {"-no-kvu", "--no-kv-unified"},
            .env = "LLAMA_ARG_KV_UNIFIED",
-           .help = "one cache pool shared by all slots",
-           .no_effect = kOneSlot},
+           .help = "every slot may use the whole context (default: off where -np is given)",
+           .set = [](Options& o, Text v) { o.engine.unified_kv = v == "1"; }},
           {.names = {"--kv-unified-per-slot"},
            .value = "N",
            .env = "LLAMA_ARG_KV_UNIFIED_PER_SLOT",
            .help = "context of one slot at most",
            .set = [](Options&, Text v) { to_int(v, 0); },
-           .no_effect = kOneSlot},
+           .no_effect = "slots that share the context have no limit of their own"},
           {.names = {"-b", "--batch-size"},
            .value = "N",
            .env = "LLAMA_ARG_BATCH",
@@ -121,7 +115,7 @@ FlagSection model_flags() {
           {.names = {"--keep"},
            .value = "N",
            .help = "tokens kept by a context shift (default 0; -1: the whole prompt)",
-           .set = [](Options& o, Text v) { o.request.n_keep = to_int(v); }},
+           .set = [](Options& o, Text v) { o.server.defaults.n_keep = to_int(v); }},
           {.names = {"--context-shift"},
            .off_names = {"--no-context-shift"},
            .env = "LLAMA_ARG_CONTEXT_SHIFT",
@@ -131,7 +125,7 @@ FlagSection model_flags() {
            .off_names = {"-nocb", "--no-cont-batching"},
            .env = "LLAMA_ARG_CONT_BATCHING",
            .help = "admit new prompts while others generate",
-           .no_effect = kOneSlot},
+           .no_effect = "new prompts are always admitted while others generate"},
           {.names = {"-ctk", "--cache-type-k"},
            .value = "TYPE",
            .env = "LLAMA_ARG_CACHE_TYPE_K",
@@ -201,7 +195,7 @@ FlagSection model_flags() {
            .set = [](Options& o, Text v) { o.rope.beta_fast = to_float(v); }},
           {.names = {"-sp", "--special"},
            .help = "show special tokens in the output",
-           .set = [](Options& o, Text) { o.request.special = true; }},
+           .set = [](Options& o, Text) { o.server.defaults.special = true; }},
       },
   };
 }
@@ -214,12 +208,12 @@ FlagSection cache_flags() {
            .off_names = {"--no-cache-prompt"},
            .env = "LLAMA_ARG_CACHE_PROMPT",
            .help = "default of the request field cache_prompt (default on)",
-           .set = [](Options& o, Text v) { o.request.cache_prompt = v == "1"; }},
+           .set = [](Options& o, Text v) { o.server.defaults.cache_prompt = v == "1"; }},
           {.names = {"--cache-reuse"},
            .value = "N",
            .env = "LLAMA_ARG_CACHE_REUSE",
            .help = "reuse shifted chunks of at least N tokens (default 0: off)",
-           .set = [](Options& o, Text v) { o.request.n_cache_reuse = to_int(v, 0); }},
+           .set = [](Options& o, Text v) { o.server.defaults.n_cache_reuse = to_int(v, 0); }},
           {.names = {"-cram", "--cache-ram"},
            .value = "MIB",
            .env = "LLAMA_ARG_CACHE_RAM",
@@ -229,8 +223,8 @@ FlagSection cache_flags() {
           {.names = {"--cache-idle-slots"},
            .off_names = {"--no-cache-idle-slots"},
            .env = "LLAMA_ARG_CACHE_IDLE_SLOTS",
-           .help = "save idle slots when a task starts",
-           .no_effect = kOneSlot},
+           .help = "idle slots go to the prompt cache when a request starts (default on)",
+           .set = [](Options& o, Text v) { o.engine.cache_idle_slots = v == "1"; }},
           {.names = {"-sps", "--slot-prompt-similarity"},
            .value = "F",
            .help = "share of a prompt that a slot must hold to be chosen for it (default 0.10; 0: off)",
@@ -259,15 +253,15 @@ FlagSection cache_flags() {
            .off_names = {"--no-slots"},
            .env = "LLAMA_ARG_ENDPOINT_SLOTS",
            .help = "GET /slots (default on)",
-           .set = [](Options& o, Text v) { o.http.slots = v == "1"; }},
+           .set = [](Options& o, Text v) { o.server.slots = v == "1"; }},
           {.names = {"--metrics"},
            .env = "LLAMA_ARG_ENDPOINT_METRICS",
            .help = "GET /metrics (default off)",
-           .set = [](Options& o, Text) { o.http.metrics = true; }},
+           .set = [](Options& o, Text) { o.server.metrics = true; }},
           {.names = {"--props"},
            .env = "LLAMA_ARG_ENDPOINT_PROPS",
            .help = "POST /props (default off)",
-           .set = [](Options& o, Text) { o.http.props = true; }},
+           .set = [](Options& o, Text) { o.server.props = true; }},
       },
   };
 }

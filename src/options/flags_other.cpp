@@ -27,7 +27,7 @@ void set_idle_seconds(Options&, Text value) {
 
 // Tools in the peer narrow the origins that may call it, unless the user chose them.
 void restrict_origins(Options& options, Text) {
-  if (!options.given.contains("--cors-origins")) options.http.cors_origins = "localhost";
+  if (!options.given.contains("--cors-origins")) options.server.cors_origins = "localhost";
 }
 
 }  // namespace

@@ -24,17 +24,17 @@ void add_logit_bias(Options& options, Text text) {
   }
   // An infinite bias is meant: it forbids the token.
   const float bias = amount == "inf" ? HUGE_VALF : to_float(amount);
-  options.request.sampling.logit_bias.emplace_back(id, sign == '-' ? -bias : bias);
+  options.server.defaults.sampling.logit_bias.emplace_back(id, sign == '-' ? -bias : bias);
 }
 
 void add_dry_breaker(Options& options, Text text) {
-  auto& breakers = options.request.sampling.dry_sequence_breakers;
+  auto& breakers = options.server.defaults.sampling.dry_sequence_breakers;
   if (!options.given.contains("--dry-sequence-breaker")) breakers.clear();  // the first one replaces the defaults
   if (text != "none") breakers.push_back(text);
 }
 
 SamplingParams& sampling(Options& options) {
-  return options.request.sampling;
+  return options.server.defaults.sampling;
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ void add_keys_of_file(Options& options, Text path) {
     const std::size_t end = std::min(text.find('\n', start), text.size());
     std::string line = text.substr(start, end - start);
     if (line.ends_with('\r')) line.pop_back();
-    if (!line.empty() && line.front() != '#') options.http.api_keys.push_back(std::move(line));
+    if (!line.empty() && line.front() != '#') options.server.api_keys.push_back(std::move(line));
     start = end + 1;
   }
 }
@@ -53,6 +53,8 @@ boost::json::object to_object(Text text) {
     throw Error(ErrorKind::invalid_request, fmt::format("expected a JSON object, got '{}'", text));
   return value.as_object();
 }
+
+constexpr int kEverything = 100;  // a verbosity above all others
 
 constexpr std::string_view kThinkingStays = "thinking text is not parsed: it stays in the content";
 
@@ -66,28 +68,28 @@ FlagSection http_flags() {
            .value = "H1,H2",
            .env = "LLAMA_ARG_HOST",
            .help = "addresses to listen on, or UNIX socket paths ending in .sock (default 127.0.0.1)",
-           .set = [](Options& o, Text v) { o.http.hosts = to_hosts(v); }},
+           .set = [](Options& o, Text v) { o.server.hosts = to_hosts(v); }},
           {.names = {"--port"},
            .value = "N",
            .env = "LLAMA_ARG_PORT",
            .help = "port (default 8080; 0: any free one)",
-           .set = [](Options& o, Text v) { o.http.port = to_port(v); }},
+           .set = [](Options& o, Text v) { o.server.port = to_port(v); }},
           {.names = {"--reuse-port"},
            .env = "LLAMA_ARG_REUSE_PORT",
            .help = "let several processes share the port",
-           .set = [](Options& o, Text) { o.http.reuse_port = true; }},
+           .set = [](Options& o, Text) { o.server.reuse_port = true; }},
           {.names = {"--api-prefix"},
            .value = "P",
            .env = "LLAMA_ARG_API_PREFIX",
            .help = "path in front of every route",
-           .set = [](Options& o, Text v) { o.http.api_prefix = to_prefix(v); }},
+           .set = [](Options& o, Text v) { o.server.api_prefix = to_prefix(v); }},
           {.names = {"--api-key"},
            .value = "K1,K2",
            .env = "LLAMA_API_KEY",
            .help = "keys of which a request needs one",
            .set =
                [](Options& o, Text v) {
-                 for (auto& key : split_csv(v)) o.http.api_keys.push_back(std::move(key));
+                 for (auto& key : split_csv(v)) o.server.api_keys.push_back(std::move(key));
                },
            .repeatable = true},
           {.names = {"--api-key-file"},
@@ -99,47 +101,47 @@ FlagSection http_flags() {
            .value = "O",
            .env = "LLAMA_ARG_CORS_ORIGINS",
            .help = "*, localhost or one origin (default *)",
-           .set = [](Options& o, Text v) { o.http.cors_origins = v; }},
+           .set = [](Options& o, Text v) { o.server.cors_origins = v; }},
           {.names = {"--cors-methods"},
            .value = "M",
            .env = "LLAMA_ARG_CORS_METHODS",
            .help = "default GET, POST, DELETE, OPTIONS",
-           .set = [](Options& o, Text v) { o.http.cors_methods = v; }},
+           .set = [](Options& o, Text v) { o.server.cors_methods = v; }},
           {.names = {"--cors-headers"},
            .value = "H",
            .env = "LLAMA_ARG_CORS_HEADERS",
            .help = "default *",
-           .set = [](Options& o, Text v) { o.http.cors_headers = v; }},
+           .set = [](Options& o, Text v) { o.server.cors_headers = v; }},
           {.names = {"--cors-credentials"},
            .off_names = {"--no-cors-credentials"},
            .env = "LLAMA_ARG_CORS_CREDENTIALS",
            .help = "default on",
-           .set = [](Options& o, Text v) { o.http.cors_credentials = v == "1"; }},
+           .set = [](Options& o, Text v) { o.server.cors_credentials = v == "1"; }},
           {.names = {"-to", "--timeout"},
            .value = "S",
            .env = "LLAMA_ARG_TIMEOUT",
            .help = "read and write timeout in seconds (default 3600)",
-           .set = [](Options& o, Text v) { o.http.timeout_s = to_int(v, 1); }},
+           .set = [](Options& o, Text v) { o.server.timeout_s = to_int(v, 1); }},
           {.names = {"--threads-http"},
            .value = "N",
            .env = "LLAMA_ARG_THREADS_HTTP",
            .help = "HTTP threads (default -1: automatic)",
-           .set = [](Options& o, Text v) { o.http.threads = to_int(v); }},
+           .set = [](Options& o, Text v) { o.server.threads = to_int(v); }},
           {.names = {"--sse-ping-interval"},
            .value = "S",
            .env = "LLAMA_ARG_SSE_PING_INTERVAL",
            .help = "a comment line after S silent seconds of a stream (default 30; -1: never)",
-           .set = [](Options& o, Text v) { o.http.sse_ping_interval_s = to_int(v); }},
+           .set = [](Options& o, Text v) { o.server.sse_ping_interval_s = to_int(v); }},
           {.names = {"--webui", "--ui"},
            .off_names = {"--no-webui", "--no-ui"},
            .env = "LLAMA_ARG_UI",
            .help = "the page at / (default on)",
-           .set = [](Options& o, Text v) { o.http.ui = v == "1"; }},
+           .set = [](Options& o, Text v) { o.server.ui = v == "1"; }},
           {.names = {"--path"},
            .value = "DIR",
            .env = "LLAMA_ARG_STATIC_PATH",
            .help = "serve this directory instead of the page",
-           .set = [](Options& o, Text v) { o.http.static_path = v; }},
+           .no_effect = "the page is built in"},
       },
   };
 }
@@ -176,7 +178,7 @@ FlagSection chat_flags() {
           {.names = {"-r", "--reverse-prompt"},
            .value = "S",
            .help = "stop word of every request that has none of its own; repeatable",
-           .set = [](Options& o, Text v) { o.request.stop.push_back(v); },
+           .set = [](Options& o, Text v) { o.server.defaults.stop.push_back(v); },
            .repeatable = true},
           {.names = {"-e", "--escape"},
            .off_names = {"--no-escape"},
@@ -233,7 +235,7 @@ FlagSection log_flags() {
       {
           {.names = {"-v", "--log-verbose", "--verbose"},
            .help = "log everything; answers get the field __verbose",
-           .set = [](Options& o, Text) { o.log.verbosity = LogOptions::kEverything; }},
+           .set = [](Options& o, Text) { o.log.verbosity = kEverything; }},
           {.names = {"-lv", "--log-verbosity", "--verbosity"},
            .value = "N",
            .env = "LLAMA_ARG_LOG_VERBOSITY",
@@ -257,18 +259,18 @@ FlagSection log_flags() {
           {.names = {"--log-prefix"},
            .off_names = {"--no-log-prefix"},
            .env = "LLAMA_ARG_LOG_PREFIX",
-           .help = "level in front of each line",
-           .set = [](Options& o, Text v) { o.log.prefix = v == "1"; }},
+           .help = "level in front of each line (default on)",
+           .set = [](Options& o, Text v) { o.log.level = v == "1"; }},
           {.names = {"--log-timestamps"},
            .off_names = {"--no-log-timestamps"},
            .env = "LLAMA_ARG_LOG_TIMESTAMPS",
-           .help = "time in front of each line",
-           .set = [](Options& o, Text v) { o.log.timestamps = v == "1"; }},
+           .help = "time in front of each line (default on)",
+           .set = [](Options& o, Text v) { o.log.time = v == "1"; }},
           {.names = {"--log-jsonl"},
            .off_names = {"--no-log-jsonl"},
            .env = "LLAMA_ARG_LOG_JSONL",
            .help = "one JSON object a line, on stdout",
-           .set = [](Options& o, Text v) { o.log.jsonl = v == "1"; }},
+           .set = [](Options& o, Text v) { o.log.json_lines = v == "1"; }},
           {.names = {"--log-prompts-dir"},
            .value = "DIR",
            .help = "one file per prompt",

@@ -50,7 +50,7 @@ constexpr float kLargest = 1e9f;  // beyond it no such number is meant, nor does
 }  // namespace
 
 void apply_model_sampling(const GgufFile& file, Options& options) {
-  SamplingParams& sampling = options.request.sampling;
+  SamplingParams& sampling = options.server.defaults.sampling;
   const std::string prefix = "general.sampling.";
   for (const Key& row : kKeys) {
     if (options.given.contains(row.flag)) continue;

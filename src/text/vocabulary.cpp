@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -43,6 +44,33 @@ std::string piece_of(const Vocabulary& vocabulary, TokenId id, bool is_spm) {
 }
 
 }  // namespace
+
+std::size_t TokenTextHash::operator()(std::string_view text) const noexcept {
+  // Multiply and fold the high half down, 8 bytes a step; the last step may read bytes again. Odd constants of
+  // well-mixed bits.
+  constexpr std::uint64_t kMultiplier = 0x9E3779B97F4A7C15u, kFinish = 0xD6E8FEB86659FD93u;
+  const auto load = [&]<class T>(T, std::size_t at) {
+    T value;
+    std::memcpy(&value, text.data() + at, sizeof value);
+    return std::uint64_t{value};
+  };
+  const std::size_t n = text.size();
+  std::uint64_t hash = n;
+  const auto mix = [&](std::uint64_t value) {
+    hash = (hash ^ value) * kMultiplier;
+    hash ^= hash >> 32;
+  };
+  if (n >= 8) {
+    for (std::size_t at = 0; at + 8 < n; at += 8) mix(load(std::uint64_t{}, at));
+    mix(load(std::uint64_t{}, n - 8));
+  } else if (n >= 4) {
+    mix(load(std::uint32_t{}, 0) << 32 | load(std::uint32_t{}, n - 4));
+  } else if (n > 0) {
+    mix(load(std::uint8_t{}, 0) << 16 | load(std::uint8_t{}, n / 2) << 8 | load(std::uint8_t{}, n - 1));
+  }
+  hash *= kFinish;
+  return static_cast<std::size_t>(hash ^ hash >> 32);
+}
 
 Vocabulary::Vocabulary(std::vector<std::string> texts, const std::vector<std::int32_t>& types)
     : texts_(std::move(texts)) {

@@ -68,9 +68,10 @@ class Matmul : public testing::TestWithParam<Case> {
     std::vector<float> x = test::random_floats(static_cast<std::size_t>(batch * cols), random);
     x[3] = 900.0f;  // an outlier: its neighbours become small integers
     ThreadPool pool(threads);
+    MemoryArena arena;
     CpuOps ops(pool, isa);
     NullStream stream;
-    const CpuWeight weight(pool, type, rows, cols, bytes.data());
+    const CpuWeight weight(pool, arena, type, rows, cols, bytes.data());
     CpuActivation a(batch, cols, activation_format(type), isa);
     ops.quantize(stream, a, x.data(), batch);
     const std::vector<float> bias = test::random_floats(static_cast<std::size_t>(rows), random);
@@ -137,11 +138,12 @@ INSTANTIATE_TEST_SUITE_P(AllTypes, Matmul, testing::ValuesIn(all_cases()), name)
 
 TEST(CpuWeight, WidensRowsOfThePackedFormAsTheFormatSays) {
   ThreadPool pool(1);
+  MemoryArena arena;
   for (const DType type : kAllTypes) {
     for (const std::int64_t rows : {16, 11}) {
       std::mt19937 random(5);
       const std::vector<std::byte> bytes = test::random_weight(type, rows, 512, random);
-      const CpuWeight weight(pool, type, rows, 512, bytes.data());
+      const CpuWeight weight(pool, arena, type, rows, 512, bytes.data());
       for (std::int64_t r = 0; r < rows; ++r) {
         std::vector<float> expected(512), out(512);
         dequantize_row(type, bytes.data() + static_cast<std::size_t>(r) * row_bytes(type, 512), 512, expected.data());
@@ -154,10 +156,11 @@ TEST(CpuWeight, WidensRowsOfThePackedFormAsTheFormatSays) {
 
 TEST(CpuWeight, KeepsOneCopyOfAlmostTheSizeOfTheSource) {
   ThreadPool pool(1);
+  MemoryArena arena;
   for (const DType type : kAllTypes) {
     std::mt19937 random(5);
     const std::vector<std::byte> bytes = test::random_weight(type, 64, 512, random);
-    const CpuWeight weight(pool, type, 64, 512, bytes.data());
+    const CpuWeight weight(pool, arena, type, 64, 512, bytes.data());
     EXPECT_NE(weight.uses_source(), weight.packed());
     if (!weight.packed()) continue;
     EXPECT_LE(weight.device_bytes(), bytes.size() + bytes.size() / 25 + 64) << dtype_info(type).name;
@@ -166,13 +169,14 @@ TEST(CpuWeight, KeepsOneCopyOfAlmostTheSizeOfTheSource) {
 
 TEST(CpuWeight, TakesASourceThatIsNotAligned) {
   ThreadPool pool(1);
+  MemoryArena arena;
   for (const DType type : {DType::f32, DType::q4_1}) {
     std::mt19937 random(5);
     std::vector<std::byte> bytes = test::random_weight(type, 8, 64, random);
-    const CpuWeight expected(pool, type, 8, 64, bytes.data());
+    const CpuWeight expected(pool, arena, type, 8, 64, bytes.data());
     std::vector<std::byte> moved(bytes.size() + 1);
     std::memcpy(moved.data() + 1, bytes.data(), bytes.size());
-    const CpuWeight weight(pool, type, 8, 64, moved.data() + 1);
+    const CpuWeight weight(pool, arena, type, 8, 64, moved.data() + 1);
     std::vector<float> a(64), b(64);
     expected.dequantize(5, a.data());
     weight.dequantize(5, b.data());
@@ -183,9 +187,10 @@ TEST(CpuWeight, TakesASourceThatIsNotAligned) {
 
 TEST(CpuWeight, RefusesRowsThatDoNotFillTheirBlocks) {
   ThreadPool pool(1);
+  MemoryArena arena;
   const std::byte data[64] = {};
-  EXPECT_THROW(CpuWeight(pool, DType::q4_1, 1, 40, data), Error);
-  EXPECT_THROW(CpuWeight(pool, DType::q6_k, 0, 256, data), Error);
+  EXPECT_THROW(CpuWeight(pool, arena, DType::q4_1, 1, 40, data), Error);
+  EXPECT_THROW(CpuWeight(pool, arena, DType::q6_k, 0, 256, data), Error);
 }
 
 class Quantisation : public testing::TestWithParam<Isa> {};

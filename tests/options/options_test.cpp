@@ -73,34 +73,35 @@ TEST(Options, DefaultsOfModelAndContext) {
   EXPECT_EQ(o.model_id, "x.gguf");
   EXPECT_THAT(o.aliases, IsEmpty());
   EXPECT_EQ(o.engine.context, 0);
-  EXPECT_EQ(o.engine.slots, 1);
+  EXPECT_EQ(o.engine.slots, 4);
+  EXPECT_TRUE(o.engine.unified_kv);
   EXPECT_EQ(o.engine.batch, 2048);
   EXPECT_EQ(o.engine.ubatch, 512);
   EXPECT_EQ(o.engine.n_predict, -1);
-  EXPECT_EQ(o.request.n_keep, 0);
+  EXPECT_EQ(o.server.defaults.n_keep, 0);
   EXPECT_FALSE(o.engine.context_shift);
   EXPECT_EQ(o.engine.cache_type_k, DType::f16);
   EXPECT_EQ(o.engine.cache_type_v, DType::f16);
   EXPECT_TRUE(o.engine.warmup);
   EXPECT_FALSE(o.rope.scaling.has_value());
   EXPECT_FALSE(o.rope.freq_base.has_value());
-  EXPECT_FALSE(o.request.special);
+  EXPECT_FALSE(o.server.defaults.special);
 }
 
 TEST(Options, DefaultsOfPromptCacheAndSlots) {
   const Options o = options_of({});
-  EXPECT_TRUE(o.request.cache_prompt);
-  EXPECT_EQ(o.request.n_cache_reuse, 0);
+  EXPECT_TRUE(o.server.defaults.cache_prompt);
+  EXPECT_EQ(o.server.defaults.n_cache_reuse, 0);
   EXPECT_FALSE(o.engine.cache_ram_mib.has_value());
   EXPECT_EQ(o.engine.slot_prompt_similarity, 0.1f);
   EXPECT_TRUE(o.engine.slot_save_path.empty());
-  EXPECT_TRUE(o.http.slots);
-  EXPECT_FALSE(o.http.metrics);
-  EXPECT_FALSE(o.http.props);
+  EXPECT_TRUE(o.server.slots);
+  EXPECT_FALSE(o.server.metrics);
+  EXPECT_FALSE(o.server.props);
 }
 
 TEST(Options, DefaultsOfHttp) {
-  const HttpOptions http = options_of({}).http;
+  const ServerOptions http = options_of({}).server;
   EXPECT_THAT(http.hosts, ElementsAre("127.0.0.1"));
   EXPECT_EQ(http.port, 8080);
   EXPECT_FALSE(http.reuse_port);
@@ -114,7 +115,6 @@ TEST(Options, DefaultsOfHttp) {
   EXPECT_EQ(http.threads, -1);
   EXPECT_EQ(http.sse_ping_interval_s, 30);
   EXPECT_TRUE(http.ui);
-  EXPECT_EQ(http.static_path, "");
 }
 
 TEST(Options, DefaultsOfChatAndLog) {
@@ -123,13 +123,13 @@ TEST(Options, DefaultsOfChatAndLog) {
   EXPECT_EQ(o.chat.chat_template, "");
   EXPECT_TRUE(o.chat.template_kwargs.empty());
   EXPECT_TRUE(o.chat.prefill_assistant);
-  EXPECT_THAT(o.request.stop, IsEmpty());
+  EXPECT_THAT(o.server.defaults.stop, IsEmpty());
   EXPECT_EQ(o.log.verbosity, 3);
-  EXPECT_FALSE(o.log.verbose_answers());
+  EXPECT_FALSE(o.server.verbose);
 }
 
 TEST(Options, DefaultsOfSampling) {
-  const SamplingParams s = options_of({}).request.sampling;
+  const SamplingParams s = options_of({}).server.defaults.sampling;
   EXPECT_EQ(s.seed, 0xFFFFFFFFu);
   EXPECT_EQ(s.temperature, 0.8f);
   EXPECT_EQ(s.top_k, 40);
@@ -211,14 +211,14 @@ TEST(CommandLine, TakesEverySpellingOfOnOffAuto) {
 
 TEST(CommandLine, LastUseOfAFlagWinsWithAWarning) {
   const CommandLine line = parse({"--port", "1", "--port", "2"});
-  EXPECT_EQ(line.options.http.port, 2);
+  EXPECT_EQ(line.options.server.port, 2);
   EXPECT_THAT(line.warnings, ElementsAre(HasSubstr("--port is given more than once")));
 }
 
 TEST(CommandLine, OnOffFlagsHaveTheirOpposite) {
-  EXPECT_FALSE(options_of({"--no-slots"}).http.slots);
-  EXPECT_TRUE(options_of({"--no-slots", "--slots"}).http.slots);
-  EXPECT_FALSE(options_of({"--no-webui"}).http.ui);
+  EXPECT_FALSE(options_of({"--no-slots"}).server.slots);
+  EXPECT_TRUE(options_of({"--no-slots", "--slots"}).server.slots);
+  EXPECT_FALSE(options_of({"--no-webui"}).server.ui);
 }
 
 TEST(CommandLine, HelpAndVersionNeedNoModel) {
@@ -274,7 +274,7 @@ TEST(Usage, NamesFlagsWithTheirVariables) {
 
 TEST(CommandLineEnvironment, IsWeakerThanTheCommandLine) {
   const CommandLine line = parse({"--port", "2"}, {{"LLAMA_ARG_PORT", "1"}});
-  EXPECT_EQ(line.options.http.port, 2);
+  EXPECT_EQ(line.options.server.port, 2);
   EXPECT_THAT(line.warnings, Contains(HasSubstr("LLAMA_ARG_PORT")));
 }
 
@@ -284,7 +284,8 @@ TEST(CommandLineEnvironment, IsStrongerThanDefaults) {
 }
 
 TEST(CommandLineEnvironment, TurnsOnOffFlagsByTheirValue) {
-  for (const char* no : {"0", "off", "false", "disabled"}) EXPECT_FALSE(options_of({}, {{"LLAMA_ARG_UI", no}}).http.ui);
+  for (const char* no : {"0", "off", "false", "disabled"})
+    EXPECT_FALSE(options_of({}, {{"LLAMA_ARG_UI", no}}).server.ui);
   for (const char* yes : {"1", "on", "true", "enabled"}) {
     EXPECT_TRUE(options_of({}, {{"LLAMA_ARG_CONTEXT_SHIFT", yes}}).engine.context_shift);
   }
@@ -292,13 +293,13 @@ TEST(CommandLineEnvironment, TurnsOnOffFlagsByTheirValue) {
 }
 
 TEST(CommandLineEnvironment, HonoursTheNegatedName) {
-  EXPECT_FALSE(options_of({}, {{"LLAMA_ARG_NO_CACHE_PROMPT", ""}}).request.cache_prompt);
+  EXPECT_FALSE(options_of({}, {{"LLAMA_ARG_NO_CACHE_PROMPT", ""}}).server.defaults.cache_prompt);
 }
 
 TEST(CommandLineEnvironment, ValuelessFlagsActOnATrueValueOnly) {
-  EXPECT_TRUE(options_of({}, {{"LLAMA_ARG_ENDPOINT_METRICS", "1"}}).http.metrics);
-  EXPECT_FALSE(options_of({}, {{"LLAMA_ARG_ENDPOINT_METRICS", "0"}}).http.metrics);
-  EXPECT_FALSE(options_of({}, {{"LLAMA_ARG_ENDPOINT_METRICS", "perhaps"}}).http.metrics);
+  EXPECT_TRUE(options_of({}, {{"LLAMA_ARG_ENDPOINT_METRICS", "1"}}).server.metrics);
+  EXPECT_FALSE(options_of({}, {{"LLAMA_ARG_ENDPOINT_METRICS", "0"}}).server.metrics);
+  EXPECT_FALSE(options_of({}, {{"LLAMA_ARG_ENDPOINT_METRICS", "perhaps"}}).server.metrics);
 }
 
 TEST(CommandLineEnvironment, RefusesBadValuesNamingTheVariable) {
@@ -321,36 +322,47 @@ TEST(Flags, AliasesAreStrippedAndOrderedByBytes) {
   EXPECT_THAT(options_of({"-a", " zeta , Alpha,beta"}).aliases, ElementsAre("Alpha", "beta", "zeta"));
 }
 
-TEST(Flags, AutomaticSlotsAreTheDefault) {
-  EXPECT_EQ(options_of({"-np", "-1"}).engine.slots, 1);
+TEST(Flags, AutomaticSlotsAreFourThatShareTheContext) {
+  EXPECT_EQ(options_of({"-np", "-7"}).engine.slots, 4);
+  EXPECT_TRUE(options_of({"-np", "-7", "--no-kv-unified"}).engine.unified_kv);
+  EXPECT_EQ(options_of({"-np", "2"}).engine.slots, 2);
+  EXPECT_FALSE(options_of({"-np", "2"}).engine.unified_kv);
+  EXPECT_TRUE(options_of({"-np", "2", "-kvu"}).engine.unified_kv);
+}
+
+TEST(Flags, IdleSlotsAreNotSavedWithoutACache) {
+  EXPECT_TRUE(options_of({}).engine.cache_idle_slots);
+  const CommandLine line = parse({"--cache-ram", "0"});
+  EXPECT_FALSE(line.options.engine.cache_idle_slots);
+  EXPECT_THAT(line.warnings, ElementsAre(HasSubstr("idle slots are not saved")));
 }
 
 TEST(Flags, SeedIsAnUnsigned32BitNumber) {
-  EXPECT_EQ(options_of({"--seed", "42"}).request.sampling.seed, 42u);
-  EXPECT_EQ(options_of({"--seed", "-1"}).request.sampling.seed, 0xFFFFFFFFu);
-  EXPECT_EQ(options_of({"--seed", "4294967295"}).request.sampling.seed, 0xFFFFFFFFu);
+  EXPECT_EQ(options_of({"--seed", "42"}).server.defaults.sampling.seed, 42u);
+  EXPECT_EQ(options_of({"--seed", "-1"}).server.defaults.sampling.seed, 0xFFFFFFFFu);
+  EXPECT_EQ(options_of({"--seed", "4294967295"}).server.defaults.sampling.seed, 0xFFFFFFFFu);
 }
 
 TEST(Flags, NegativeTemperatureIsZero) {
-  EXPECT_EQ(options_of({"--temp", "-1"}).request.sampling.temperature, 0.0f);
+  EXPECT_EQ(options_of({"--temp", "-1"}).server.defaults.sampling.temperature, 0.0f);
 }
 
 TEST(Flags, FirstDryBreakerReplacesTheDefaults) {
-  EXPECT_THAT(
-      options_of({"--dry-sequence-breaker", "a", "--dry-sequence-breaker", "b"}).request.sampling.dry_sequence_breakers,
-      ElementsAre("a", "b"));
-  EXPECT_THAT(options_of({"--dry-sequence-breaker", "none"}).request.sampling.dry_sequence_breakers, IsEmpty());
+  EXPECT_THAT(options_of({"--dry-sequence-breaker", "a", "--dry-sequence-breaker", "b"})
+                  .server.defaults.sampling.dry_sequence_breakers,
+              ElementsAre("a", "b"));
+  EXPECT_THAT(options_of({"--dry-sequence-breaker", "none"}).server.defaults.sampling.dry_sequence_breakers, IsEmpty());
 }
 
 TEST(Flags, EscapesAreReadInStopWordsAndBreakers) {
   const Options read = options_of({"-r", "a\\nb", "-r", "\\x41\\q", "--dry-sequence-breaker", "\\t"});
-  EXPECT_THAT(read.request.stop, ElementsAre("a\nb", "A\\q"));
-  EXPECT_THAT(read.request.sampling.dry_sequence_breakers, ElementsAre("\t"));
-  EXPECT_THAT(options_of({"-r", "a\\nb", "--no-escape"}).request.stop, ElementsAre("a\\nb"));
+  EXPECT_THAT(read.server.defaults.stop, ElementsAre("a\nb", "A\\q"));
+  EXPECT_THAT(read.server.defaults.sampling.dry_sequence_breakers, ElementsAre("\t"));
+  EXPECT_THAT(options_of({"-r", "a\\nb", "--no-escape"}).server.defaults.stop, ElementsAre("a\\nb"));
 }
 
 TEST(Flags, LogitBiasTakesASign) {
-  const auto bias = options_of({"-l", "15+1.5", "-l", "7-2", "-l", "9-inf"}).request.sampling.logit_bias;
+  const auto bias = options_of({"-l", "15+1.5", "-l", "7-2", "-l", "9-inf"}).server.defaults.sampling.logit_bias;
   ASSERT_EQ(bias.size(), 3u);
   EXPECT_EQ(bias[0], (std::pair<TokenId, float>(15, 1.5f)));
   EXPECT_EQ(bias[1], (std::pair<TokenId, float>(7, -2.0f)));
@@ -359,19 +371,19 @@ TEST(Flags, LogitBiasTakesASign) {
 }
 
 TEST(Flags, ApiKeysAreCsvWithQuotesAndEmptyOnesDropped) {
-  EXPECT_THAT(options_of({"--api-key", "a,,\"b,c\",d"}).http.api_keys, ElementsAre("a", "b,c", "d"));
+  EXPECT_THAT(options_of({"--api-key", "a,,\"b,c\",d"}).server.api_keys, ElementsAre("a", "b,c", "d"));
 }
 
 TEST(Flags, ApiKeyFileHasCommentsAndEmptyLines) {
   const Folder folder;
   const std::string file = folder.write("keys", "# ours\none\n\ntwo\r\n");
-  EXPECT_THAT(options_of({"--api-key-file", file.c_str()}).http.api_keys, ElementsAre("one", "two"));
+  EXPECT_THAT(options_of({"--api-key-file", file.c_str()}).server.api_keys, ElementsAre("one", "two"));
   EXPECT_THAT(error_of({"--api-key-file", "/nonexistent/keys"}), HasSubstr("--api-key-file: can't read"));
 }
 
 TEST(Flags, HostsAreAListAndNeverEmpty) {
-  EXPECT_THAT(options_of({"--host", "0.0.0.0, /run/b.sock"}).http.hosts, ElementsAre("0.0.0.0", "/run/b.sock"));
-  EXPECT_THAT(options_of({"--host", "::1"}, {{"LLAMA_ARG_HOST", "10.0.0.1"}}).http.hosts, ElementsAre("::1"));
+  EXPECT_THAT(options_of({"--host", "0.0.0.0, /run/b.sock"}).server.hosts, ElementsAre("0.0.0.0", "/run/b.sock"));
+  EXPECT_THAT(options_of({"--host", "::1"}, {{"LLAMA_ARG_HOST", "10.0.0.1"}}).server.hosts, ElementsAre("::1"));
   EXPECT_THAT(error_of({"--host", ""}), HasSubstr("--host: "));
 }
 
@@ -381,7 +393,7 @@ TEST(Flags, FreePortWorksWithOneAddressOnly) {
 }
 
 TEST(Flags, ApiPrefixHasNoSlashAtTheEnd) {
-  EXPECT_EQ(options_of({"--api-prefix", "/p"}).http.api_prefix, "/p");
+  EXPECT_EQ(options_of({"--api-prefix", "/p"}).server.api_prefix, "/p");
   EXPECT_THAT(error_of({"--api-prefix", "/p/"}), HasSubstr("--api-prefix: "));
 }
 
@@ -411,9 +423,9 @@ TEST(Flags, TemplateVariablesAreAJsonObject) {
 }
 
 TEST(Flags, VerboseTurnsOnVerboseAnswers) {
-  EXPECT_TRUE(options_of({"-v"}).log.verbose_answers());
-  EXPECT_TRUE(options_of({"-lv", "10"}).log.verbose_answers());
-  EXPECT_FALSE(options_of({"-lv", "9"}).log.verbose_answers());
+  EXPECT_TRUE(options_of({"-v"}).server.verbose);
+  EXPECT_TRUE(options_of({"-lv", "10"}).server.verbose);
+  EXPECT_FALSE(options_of({"-lv", "9"}).server.verbose);
 }
 
 TEST(Flags, RopeScaleIsTheInverseOfTheFrequencyScale) {
@@ -423,9 +435,9 @@ TEST(Flags, RopeScaleIsTheInverseOfTheFrequencyScale) {
 }
 
 TEST(Flags, ToolsNarrowTheOriginsUnlessTheyAreChosen) {
-  EXPECT_EQ(options_of({"--tools", "all"}).http.cors_origins, "localhost");
-  EXPECT_EQ(options_of({"--cors-origins", "*", "--tools", "all"}).http.cors_origins, "*");
-  EXPECT_EQ(options_of({"--tools", "all", "--cors-origins", "*"}).http.cors_origins, "*");
+  EXPECT_EQ(options_of({"--tools", "all"}).server.cors_origins, "localhost");
+  EXPECT_EQ(options_of({"--cors-origins", "*", "--tools", "all"}).server.cors_origins, "*");
+  EXPECT_EQ(options_of({"--tools", "all", "--cors-origins", "*"}).server.cors_origins, "*");
 }
 
 // --- the local hub cache ---

@@ -192,11 +192,6 @@ class PromptCache {
     return std::max(limit_tokens_, static_cast<std::uint64_t>(static_cast<float>(limit_bytes()) / per_token));
   }
 
-  void clear() noexcept {
-    entries_.clear();
-    bytes_ = n_tokens_ = 0;
-  }
-
   const std::list<Entry>& entries() const noexcept { return entries_; }  // oldest first
   std::size_t len() const noexcept { return entries_.size(); }
   bool is_empty() const noexcept { return entries_.empty(); }
@@ -204,7 +199,6 @@ class PromptCache {
   std::uint64_t n_tokens() const noexcept { return n_tokens_; }
   // In force now: below the configured one after a failed allocation.
   std::uint64_t limit_bytes() const noexcept { return pressure_ ? pressure_->limit : configured_limit_; }
-  std::uint64_t limit_tokens() const noexcept { return limit_tokens_; }
   const PromptCacheCounters& counters() const noexcept { return counters_; }
 
  private:

@@ -47,9 +47,10 @@ struct ModelConfig {
 // User overrides of the position scaling, from the command line; unset: as the file says. They must be finite; the base
 // above 1, the scale, the betas and the context above 0.
 struct RopeOverrides {
-  std::optional<float> freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow;
-  std::optional<int> orig_context;
-  std::optional<std::string> scaling;  // none, linear, yarn
+  std::optional<float> freq_base = {}, freq_scale = {}, ext_factor = {}, attn_factor = {}, beta_fast = {},
+                       beta_slow = {};
+  std::optional<int> orig_context = {};
+  std::optional<std::string> scaling = {};  // none, linear, yarn
 };
 
 // Throws Error(unsupported) for an architecture that isn't built in (naming it and those that are),

@@ -1,38 +1,20 @@
 #pragma once
 // The command line and environment in llama-server's spelling (docs/cli.md), turned into one options struct per layer.
 #include <boost/json/object.hpp>
-#include <cstdint>
 #include <functional>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bankml/base/log.hpp"
 #include "bankml/engine/engine.hpp"
 #include "bankml/model/config.hpp"
 #include "bankml/model/gguf.hpp"
+#include "bankml/server/server.hpp"
 
 namespace bankml {
-
-// Transport and routes.
-struct HttpOptions {
-  std::vector<std::string> hosts = {
-      "127.0.0.1"};  // addresses, or UNIX socket paths ending in ".sock"; one listener each
-  int port = 8080;   // 0: any free port
-  bool reuse_port = false;
-  std::string api_prefix;             // "" or "/p", without a slash at the end
-  std::vector<std::string> api_keys;  // none: everything is open
-  std::string cors_origins = "*", cors_methods = "GET, POST, DELETE, OPTIONS", cors_headers = "*";
-  bool cors_credentials = true;
-  int timeout_s = 3600;          // of a read and of a write
-  int threads = -1;              // below 1: chosen by the server
-  int sse_ping_interval_s = 30;  // negative: never
-  bool ui = true;
-  std::string static_path;                            // directory served instead of the UI
-  bool slots = true, metrics = false, props = false;  // whether GET /slots, GET /metrics and POST /props answer
-};
 
 struct ChatOptions {
   bool jinja = true;
@@ -41,24 +23,13 @@ struct ChatOptions {
   bool prefill_assistant = true;
 };
 
-struct LogOptions {
-  static constexpr int kEverything = 100;
-  int verbosity = 3;  // 0 nothing, 1 error, 2 warning, 3 info, 4 trace, 5 debug
-  bool verbose_answers() const noexcept { return verbosity > 9; }  // whether answers have the field "__verbose"
-  bool disabled = false;
-  std::string file;            // "": stderr
-  std::optional<bool> colors;  // unset: where stderr is a terminal
-  bool prefix = false, timestamps = false, jsonl = false;
-};
-
 struct Options {
   std::string model_path;        // as given, or as found in the local hub cache
   std::string hf_repo, hf_file;  // as given
   std::string model_id;          // what the API calls the model if there is no alias
   std::set<std::string> aliases, tags;
   EngineOptions engine;
-  CompletionParams request;  // defaults of request fields
-  HttpOptions http;
+  ServerOptions server;  // with the defaults of request fields, sampling included
   ChatOptions chat;
   LogOptions log;
   RopeOverrides rope;

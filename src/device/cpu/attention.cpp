@@ -176,21 +176,21 @@ class CellwiseAttention {
 
  private:
   struct Memory {
-    float *q, *q8_scale, *weights, *wide_k;
+    float *q, *q8_scale, *weights, *folded;
     std::uint64_t* raises;
     std::int8_t* q8;
     Q8Row unused;  // what the quantiser gives beyond integers and scales
   };
 
   Memory take(ScratchArrays& arrays) const {
-    constexpr std::size_t kCellsAtOnce = 8;
+    constexpr std::size_t kFoldedFloats = 64;
     const auto heads = static_cast<std::size_t>(heads_), dim = static_cast<std::size_t>(call_.kv.head_dim_k);
     const std::size_t blocks = (dim + kQ8Block - 1) / kQ8Block;
     Memory memory{};
     memory.q = arrays.take<float>(heads * dim);
     memory.q8_scale = arrays.take<float>(heads * blocks);
     memory.weights = arrays.take<float>(heads * static_cast<std::size_t>(kBlockCells));
-    memory.wide_k = arrays.take<float>(kCellsAtOnce * dim);
+    memory.folded = arrays.take<float>(heads * kFoldedFloats);
     memory.raises = arrays.take<std::uint64_t>(heads);
     memory.q8 = arrays.take<std::int8_t>(heads * dim);
     memory.unused.scaled_sum = arrays.take<float>(blocks);
@@ -228,7 +228,7 @@ class CellwiseAttention {
     const int heads = std::min(heads_, call_.group() - part_head);
     const std::int64_t result = partial(row, chunk, first_head);
     for (int h = 0; h < heads; ++h) prepare_q(row, first_head + h, h, memory);
-    const CellsState state{call_.kv.type_k,
+    CellsState state{call_.kv.type_k,
                            call_.kv.type_v,
                            call_.kv.head_dim_k,
                            call_.kv.head_dim_v,
@@ -243,7 +243,8 @@ class CellwiseAttention {
                            sum_ + result,
                            memory.weights,
                            memory.raises,
-                           memory.wide_k};
+                           nullptr,
+                           memory.folded};
     std::fill_n(state.max, heads, kNothing);
     std::fill_n(state.sum, heads, 0.0f);
     std::fill_n(state.acc, heads * call_.kv.head_dim_v, 0.0f);
@@ -255,6 +256,8 @@ class CellwiseAttention {
     const std::int64_t last_block = std::min(cells.last_block(), (end + kBlockCells - 1) / kBlockCells);
     for (std::int64_t b = std::max(cells.first_block(), begin / kBlockCells); b < last_block; ++b) {
       const std::uint64_t inside = VisibleCells::below(end - b * kBlockCells) & ~VisibleCells::below(begin - b * kBlockCells);
+      std::byte* next = block_of(batch, sequence, b + 1 < last_block ? b + 1 : b);
+      state.next_k = k_row(call_.kv, next, kv_head, 0);
       attend_block(state, b, sequence, kv_head, cells.of_block(b) & inside);
     }
     if (call_.args.sinks && chunk == 0) {
@@ -318,7 +321,7 @@ void CpuOps::attention(Stream&, Activation& out, const AttentionArgs& args, cons
     rows = reinterpret_cast<float*>(
         scratch(ScratchUse::rows, static_cast<std::size_t>(batch.rows * width) * sizeof(float)));
   }
-  const Call call{args, kv, batch, float_kernels(isa_), kernels(isa_), pool_, rows};
+  const Call call{args, kv, batch, floats_, kernels(isa_), pool_, rows};
   const std::int64_t padded = batch.padded_cells[batch.sequence[0]];
   switch (attention_path(batch.rows, padded, kv.type_k, kv.type_v, kv.head_dim_k, kv.head_dim_v)) {
     case AttentionPath::tiled:

@@ -9,83 +9,109 @@ inline const float* head_row(const float* base, int head, int width) {
   return base + static_cast<std::ptrdiff_t>(head) * width;
 }
 
-// What is left of a dot product behind the groups of 64 elements.
-inline float add_tail_of_halves(float sum, const float* x, const float* y, int from, int n) {
-  double total = static_cast<double>(sum);
-  for (int i = from; i < n; ++i) total += static_cast<double>(x[i] * y[i]);
-  return static_cast<float>(total);
-}
-inline float add_tail_of_floats(float sum, const float* x, const float* y, int from, int n) {
-  int i = from;
-  for (; i + 8 <= n; i += 8) {
-    for (int l = i; l < i + 8; ++l) sum = sum + x[l] * y[l];
-  }
-  for (; i < n; ++i) sum = __builtin_fmaf(x[i], y[i], sum);
-  return sum;
-}
+inline constexpr std::size_t kCacheLine = 64;
+inline constexpr int kFoldedCells = 8 * 8;  // of one head: eight lanes each of eight cells
 
-// Sixteen lanes of four accumulators over the groups of 64 elements, folded to eight.
-inline F32x8 multiply_groups(const float* x, const float* y, int groups) {
-  F32x16 acc[4];
-  for (int a = 0; a < 4; ++a) acc[a] = broadcast(0.0f);
-  for (int i = 0; i < 64 * groups; i += 64) {
-    for (int a = 0; a < 4; ++a) acc[a] = fma(load(x + i + 16 * a), load(y + i + 16 * a), acc[a]);
-  }
-  return fold(add(add(acc[0], acc[2]), add(acc[1], acc[3])));
-}
-
-inline F32x8 multiply_q8(const std::byte* k, const std::int8_t* q, const float* q_scale, int blocks) {
-  F32x8 acc = zero8();
-  for (int b = 0; b < blocks; ++b) {
-    const std::byte* block = k + b * kQ8BlockBytes;
-    half d;
-    __builtin_memcpy(&d, block, sizeof d);
-    acc = fma_dot4(widen(d) * q_scale[b], reinterpret_cast<const std::int8_t*>(block + sizeof d), q + b * kQ8Block, acc);
-  }
-  return acc;
-}
-
-// K of `cells` cells as floats, one row after the other: K itself, or wide_k.
-inline const float* widen_k(const CellsState& state, const std::byte* k, int cells) {
-  if (state.type_k == DType::f32) return reinterpret_cast<const float*>(k);
-  const half* from = reinterpret_cast<const half*>(k);
-  const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(cells) * state.head_dim_k;
-  std::ptrdiff_t i = 0;
-  for (; i + 16 <= n; i += 16) store(state.wide_k + i, load_half(from + i));
-  for (; i < n; ++i) state.wide_k[i] = widen(from[i]);
-  return state.wide_k;
-}
-
-// weights[head][cell] = dot product of K and Q, for up to eight cells from `k` on.
-inline void score_cells(const CellsState& state, const std::byte* k, std::size_t k_bytes, int first, int cells) {
-  const int n = state.head_dim_k, groups = n / 64;
-  const bool q8 = state.type_k == DType::q8_0;
-  const float* wide = q8 ? nullptr : widen_k(state, k, cells);
-  for (int head = 0; head < state.heads; ++head) {
-    const float* q = head_row(state.q, head, n);
-    F32x8 folded[8];
-    for (int c = 0; c < 8; ++c) {
-      if (c >= cells) {
-        folded[c] = zero8();
-      } else if (q8) {
-        folded[c] = multiply_q8(k + static_cast<std::size_t>(c) * k_bytes, state.q8 + static_cast<std::ptrdiff_t>(head) * n,
-                                head_row(state.q8_scale, head, n / kQ8Block), n / kQ8Block);
-      } else {
-        folded[c] = multiply_groups(head_row(wide, c, n), q, groups);
-      }
+// Adds what is left of the dot products behind the groups of 64 elements.
+inline void add_tails(const CellsState& state, int head, const std::byte* k, std::size_t k_bytes, float* sums, int cells) {
+  const float* q = head_row(state.q, head, state.head_dim_k);
+  const int n = state.head_dim_k, begin = n / 64 * 64, end8 = n / 8 * 8;
+  for (int c = 0; c < cells; ++c, k += k_bytes) {
+    if (state.type_k == DType::f16) {
+      double total = static_cast<double>(sums[c]);
+      for (int i = begin; i < n; ++i) total += static_cast<double>(widen(reinterpret_cast<const half*>(k)[i]) * q[i]);
+      sums[c] = static_cast<float>(total);
+    } else {
+      const float* x = reinterpret_cast<const float*>(k);
+      float sum = sums[c];
+      for (int i = begin; i < end8; ++i) sum = sum + x[i] * q[i];
+      for (int i = end8; i < n; ++i) sum = __builtin_fmaf(x[i], q[i], sum);
+      sums[c] = sum;
     }
-    float sums[8];
+  }
+}
+
+inline void multiply_q8_heads(const CellsState& state, const std::byte* k, float* folded, int stride) {
+  const int blocks = state.head_dim_k / kQ8Block;
+  for (int head = 0; head < state.heads; ++head) {
+    const std::int8_t* q = state.q8 + static_cast<std::ptrdiff_t>(head) * state.head_dim_k;
+    const float* q_scale = head_row(state.q8_scale, head, blocks);
+    F32x8 acc = zero8();
+    for (int b = 0; b < blocks; ++b) {
+      const std::byte* block = k + b * kQ8BlockBytes;
+      half d;
+      __builtin_memcpy(&d, block, sizeof d);
+      acc = fma_dot4(widen(d) * q_scale[b], reinterpret_cast<const std::int8_t*>(block + sizeof d), q + b * kQ8Block, acc);
+    }
+    store8(folded + head * stride, acc);
+  }
+}
+
+// Products of one cell's K with the Q of all heads, the sixteen lanes of the four accumulators folded to eight: folded[head]
+// is (8). The first kGroups * 64 elements; K stays in registers as far as they go.
+template <int kGroups>
+inline void multiply_heads(const CellsState& state, const std::byte* k, float* folded, int stride) {
+  F32x16 key[4 * kGroups];
+  BANKML_UNROLL
+  for (int i = 0; i < 4 * kGroups; ++i) key[i] = load_wide(state.type_k, k, 16 * i);
+  for (int head = 0; head < state.heads; ++head) {
+    const float* q = head_row(state.q, head, state.head_dim_k);
+    F32x16 acc[4];
+    BANKML_UNROLL
+    for (int a = 0; a < 4; ++a) acc[a] = mul(key[a], load(q + 16 * a));
+    BANKML_UNROLL
+    for (int i = 4; i < 4 * kGroups; ++i) acc[i % 4] = fma(key[i], load(q + 16 * i), acc[i % 4]);
+    store8(folded + head * stride, fold(add(add(acc[0], acc[2]), add(acc[1], acc[3]))));
+  }
+}
+
+// The same for any number of groups.
+inline void multiply_heads(const CellsState& state, const std::byte* k, float* folded, int stride) {
+  const int end = state.head_dim_k / 64 * 64;
+  for (int head = 0; head < state.heads; ++head) {
+    const float* q = head_row(state.q, head, state.head_dim_k);
+    F32x16 acc[4];
+    BANKML_UNROLL
+    for (int a = 0; a < 4; ++a) acc[a] = broadcast(0.0f);
+    for (int i = 0; i < end; i += 64) {
+      BANKML_UNROLL
+      for (int a = 0; a < 4; ++a) acc[a] = fma(load_wide(state.type_k, k, i + 16 * a), load(q + i + 16 * a), acc[a]);
+    }
+    store8(folded + head * stride, fold(add(add(acc[0], acc[2]), add(acc[1], acc[3]))));
+  }
+}
+
+// weights[head][cell] = dot product of K and Q, for up to eight cells from `k` on, the first being cell `first`. Fetches their
+// V ahead.
+inline void score_cells(const CellsState& state, const std::byte* k, std::size_t k_bytes, const std::byte* v,
+                        std::size_t v_bytes, int first, int cells) {
+  const int n = state.head_dim_k;
+  const bool q8 = state.type_k == DType::q8_0;
+  for (int c = 0; c < cells; ++c) {
+    const std::byte* row = k + static_cast<std::size_t>(c) * k_bytes;
+    for (std::size_t line = 0; line < v_bytes; line += kCacheLine) {
+      __builtin_prefetch(v + static_cast<std::size_t>(c) * v_bytes + line);
+    }
+    float* folded = state.folded + 8 * c;
+    if (q8) {
+      multiply_q8_heads(state, row, folded, kFoldedCells);
+    } else if (n == 64) {
+      multiply_heads<1>(state, row, folded, kFoldedCells);
+    } else if (n == 128) {
+      multiply_heads<2>(state, row, folded, kFoldedCells);
+    } else {
+      multiply_heads(state, row, folded, kFoldedCells);
+    }
+  }
+  for (int head = 0; head < state.heads; ++head) {
+    F32x8 folded[8];
+    BANKML_UNROLL
+    for (int c = 0; c < 8; ++c) folded[c] = load8(head_row(state.folded, head, kFoldedCells) + 8 * c);
+    float sums[8];  // those of cells that aren't there come from an earlier run
     sum_lanes_of_8(sums, folded);
     float* out = head_row(state.weights, head, kTileCells) + first;
-    for (int c = 0; c < cells; ++c) {
-      float sum = sums[c];
-      if (!q8 && n % 64 != 0) {
-        const float* x = head_row(wide, c, n);
-        sum = state.type_k == DType::f16 ? add_tail_of_halves(sum, x, q, 64 * groups, n)
-                                         : add_tail_of_floats(sum, x, q, 64 * groups, n);
-      }
-      out[c] = sum;
-    }
+    for (int c = 0; c < cells; ++c) out[c] = sums[c];
+    if (!q8 && n % 64 != 0) add_tails(state, head, k, k_bytes, out, cells);
   }
 }
 
@@ -136,29 +162,34 @@ inline F32x16 load_q8_values(const std::byte* row, int element) {
 template <DType kType, int kHeads, int kVectors>
 inline void add_values(const CellsState& state, int head, int d, const std::byte* v, std::size_t v_bytes, int begin,
                        int end) {
+  constexpr int kElementBytes = kType == DType::f32 ? 4 : kType == DType::f16 ? 2 : 1;
   F32x16 acc[kHeads][kVectors];
+  BANKML_UNROLL
   for (int h = 0; h < kHeads; ++h) {
+    BANKML_UNROLL
     for (int p = 0; p < kVectors; ++p) acc[h][p] = load(head_row(state.acc, head + h, state.head_dim_v) + d + 16 * p);
   }
   for (int cell = begin; cell < end; ++cell) {
     const std::byte* row = v + static_cast<std::size_t>(cell) * v_bytes;
-    F32x16 value[kVectors];
-    for (int p = 0; p < kVectors; ++p) {
+    __builtin_prefetch(state.next_k + (row - v) + d * kElementBytes);  // one line of as many bytes as are read here
+    BANKML_UNROLL
+    for (int p = 0; p < kVectors; ++p) {  // outside, so that one value at a time takes up registers
+      F32x16 value;
       if constexpr (kType == DType::q8_0) {
-        value[p] = load_q8_values(row, d + 16 * p);
+        value = load_q8_values(row, d + 16 * p);
       } else {
-        value[p] = load_wide(kType, row, d + 16 * p);
+        value = load_wide(kType, row, d + 16 * p);
       }
-    }
-    for (int h = 0; h < kHeads; ++h) {
-      const F32x16 weight = broadcast(head_row(state.weights, head + h, kTileCells)[cell]);
-      for (int p = 0; p < kVectors; ++p) {
-        acc[h][p] = fma(value[p], weight, acc[h][p]);
+      BANKML_UNROLL
+      for (int h = 0; h < kHeads; ++h) {
+        acc[h][p] = fma(value, broadcast(head_row(state.weights, head + h, kTileCells)[cell]), acc[h][p]);
         if constexpr (kType == DType::f16) acc[h][p] = round_to_half(acc[h][p]);
       }
     }
   }
+  BANKML_UNROLL
   for (int h = 0; h < kHeads; ++h) {
+    BANKML_UNROLL
     for (int p = 0; p < kVectors; ++p) store(head_row(state.acc, head + h, state.head_dim_v) + d + 16 * p, acc[h][p]);
   }
 }
@@ -240,16 +271,34 @@ inline void add_all_values(const CellsState& state, const std::byte* v, std::siz
   }
 }
 
-// sum[head] over the weights of `count` cells.
+// The sum over cells of the weights of kHeads heads, none of which raises its maximum: one chain each, side by side.
+template <int kHeads>
+inline void add_weights_of_heads(const CellsState& state, int head, int count) {
+  float sum[kHeads];
+  BANKML_UNROLL
+  for (int h = 0; h < kHeads; ++h) sum[h] = state.sum[head + h];
+  for (int i = 0; i < count; ++i) {
+    BANKML_UNROLL
+    for (int h = 0; h < kHeads; ++h) sum[h] += head_row(state.weights, head + h, kTileCells)[i];
+  }
+  BANKML_UNROLL
+  for (int h = 0; h < kHeads; ++h) state.sum[head + h] = sum[h];
+}
+
 inline void add_weights(const CellsState& state, int count) {
-  for (int head = 0; head < state.heads; ++head) {
+  for (int head = 0; head < state.heads;) {
+    if (head + 3 <= state.heads && (state.raises[head] | state.raises[head + 1] | state.raises[head + 2]) == 0) {
+      add_weights_of_heads<3>(state, head, count);
+      head += 3;
+      continue;
+    }
     const float* weights = head_row(state.weights, head, kTileCells);
     const std::uint64_t raises = state.raises[head];
     float sum = state.sum[head];
     for (int i = 0; i < count; ++i) {
       sum = (raises >> i & 1) != 0 ? __builtin_fmaf(sum, weights[i], 1.0f) : sum + weights[i];
     }
-    state.sum[head] = sum;
+    state.sum[head++] = sum;
   }
 }
 
@@ -261,7 +310,8 @@ void attend_cells(const CellsState& state, const std::byte* k, const std::byte* 
   const int count = end - begin;
   for (int first = 0; first < count; first += 8) {
     const int cells = count - first < 8 ? count - first : 8;
-    score_cells(state, k + static_cast<std::size_t>(first) * k_bytes, k_bytes, first, cells);
+    score_cells(state, k + static_cast<std::size_t>(first) * k_bytes, k_bytes,
+                v + static_cast<std::size_t>(first) * v_bytes, v_bytes, first, cells);
   }
   for (int head = 0; head < state.heads; ++head) {
     state.raises[head] =

@@ -11,19 +11,26 @@ inline constexpr int kTilePanels = kTileCells / 16;
 template <int kRows, int kVectors, bool kAccumulate>
 inline void multiply_panels(const float* const (&a)[kRows], const float* b, int depth, float* const (&c)[kRows]) {
   F32x16 acc[kRows][kVectors];
+  BANKML_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    BANKML_UNROLL
     for (int p = 0; p < kVectors; ++p) acc[r][p] = kAccumulate ? load(c[r] + 16 * p) : broadcast(0.0f);
   }
   const std::ptrdiff_t panel = static_cast<std::ptrdiff_t>(depth) * 16;
   for (int k = 0; k < depth; ++k) {
     F32x16 lanes[kVectors];
+    BANKML_UNROLL
     for (int p = 0; p < kVectors; ++p) lanes[p] = load(b + p * panel + 16 * k);
+    BANKML_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const F32x16 x = broadcast(a[r][k]);
+      BANKML_UNROLL
       for (int p = 0; p < kVectors; ++p) acc[r][p] = fma(x, lanes[p], acc[r][p]);
     }
   }
+  BANKML_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    BANKML_UNROLL
     for (int p = 0; p < kVectors; ++p) store(c[r] + 16 * p, acc[r][p]);
   }
 }
@@ -34,6 +41,7 @@ inline void multiply_rows(const float* const (&a)[kRows], const float* b, int de
   const std::ptrdiff_t panel = static_cast<std::ptrdiff_t>(depth) * 16;
   float* to[kRows];
   for (int p = 0; p < panels;) {
+    BANKML_UNROLL
     for (int r = 0; r < kRows; ++r) to[r] = c[r] + 16 * p;
     if (p + kProductVectors <= panels) {
       multiply_panels<kRows, kProductVectors, kAccumulate>(a, b + p * panel, depth, to);
@@ -59,10 +67,12 @@ inline void transpose_k(float* panels, DType type, const std::byte* k, int head_
     float* to = panels + (cell / 16) * (static_cast<std::ptrdiff_t>(head_dim) * 16) + cell % 16;
     for (int d = 0; d < head_dim; d += 8) {
       F32x8 square[8];
+      BANKML_UNROLL
       for (int i = 0; i < 8; ++i) {
         square[i] = load_wide8(type, k, static_cast<std::ptrdiff_t>(cell + i) * head_dim + d);
       }
       transpose(square);
+      BANKML_UNROLL
       for (int i = 0; i < 8; ++i) store8(to + (d + i) * 16, square[i]);
     }
   }
@@ -83,6 +93,7 @@ inline void arrange_v(float* panels, DType type, const std::byte* v, int head_di
 // Scores to weights, in place. Returns with row.max and, where it grew, row.acc and row.sum brought up to date.
 inline void weigh_scores(float* s, TiledRow& row, const TileShape& shape) {
   F32x16 x[kTilePanels];
+  BANKML_UNROLL
   for (int p = 0; p < kTilePanels; ++p) x[p] = mul(load(s + 16 * p), broadcast(shape.scale));
   if (shape.softcap != 0.0f) {
     for (int p = 0; p < kTilePanels; ++p) {
@@ -92,6 +103,7 @@ inline void weigh_scores(float* s, TiledRow& row, const TileShape& shape) {
     }
   }
   if (row.visible != ~std::uint64_t{0}) {
+    BANKML_UNROLL
     for (int p = 0; p < kTilePanels; ++p) {
       x[p] = select(static_cast<std::uint16_t>(row.visible >> 16 * p), x[p], broadcast(-__builtin_inff()));
     }
@@ -105,22 +117,26 @@ inline void weigh_scores(float* s, TiledRow& row, const TileShape& shape) {
     row.sum = row.sum * rescale;
     for (int d = 0; d < shape.head_dim_v; d += 16) store(row.acc + d, mul(load(row.acc + d), broadcast(rescale)));
   }
-  for (int p = 0; p < kTilePanels; ++p) store(s + 16 * p, vector_exp(sub(x[p], broadcast(row.max))));
+  BANKML_UNROLL
+  for (int p = 0; p < kTilePanels; ++p) store(s + 16 * p, vector_exp_of_nonpositive(sub(x[p], broadcast(row.max))));
 }
 
 // Adds the weights of two rows at once: eight sixteen-lane sums fill a register.
 inline void sum_weights(const float* a, const float* b, TiledRow& row_a, TiledRow& row_b) {
   F32x8 folded[8];
+  BANKML_UNROLL
   for (int p = 0; p < kTilePanels; ++p) {
     folded[p] = fold(load(a + 16 * p));
     folded[p + kTilePanels] = fold(load(b + 16 * p));
   }
   float sums[8];
   sum_lanes_of_8(sums, folded);
+  BANKML_UNROLL
   for (int half_index = 0; half_index < 2; ++half_index) {
     const float* t = sums + half_index * kTilePanels;
     TiledRow& row = half_index == 0 ? row_a : row_b;
     double total = 0.0;
+    BANKML_UNROLL
     for (int p = 0; p < kTilePanels; ++p) total += static_cast<double>(t[p]);
     row.sum = static_cast<float>(static_cast<double>(row.sum) + total);
   }

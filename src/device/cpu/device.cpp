@@ -53,7 +53,7 @@ class CpuDevice final : public Device {
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
   std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols,
                                       const std::byte* data) override {
-    return std::make_unique<CpuWeight>(pool_, type, rows, cols, data);
+    return std::make_unique<CpuWeight>(pool_, weights_, type, rows, cols, data);
   }
   std::unique_ptr<Activation> make_activation(std::int64_t max_rows, std::int64_t dim, ActFormats formats) override {
     return std::make_unique<CpuActivation>(max_rows, dim, formats, isa_);
@@ -62,6 +62,7 @@ class CpuDevice final : public Device {
 
  private:
   Isa isa_;
+  MemoryArena weights_;
   ThreadPool pool_;
   CpuOps ops_;
 };

@@ -1,17 +1,27 @@
 // The element-wise kernels, once for each instruction set: included by float_kernels_impl.hpp inside its namespace.
 
-// E(x) of docs/exact-arithmetic.md, 2.10. Beyond +-150 it is 0 or infinity all the same.
-inline F32x16 vector_exp(F32x16 x) {
-  x = min(max(x, broadcast(-150.0f)), broadcast(150.0f));
+// E(x) of docs/arithmetic.md, 2.10, but for the last step: E = mantissa * 2^n with z = n + 0x1.8p23.
+inline F32x16 exp_mantissa(F32x16 x, F32x16& z) {
   const F32x16 magic = broadcast(0x1.8p23f);
-  const F32x16 z = fma(x, broadcast(0x1.715476p+0f), magic);
+  z = fma(x, broadcast(0x1.715476p+0f), magic);
   const F32x16 n = sub(z, magic);
   const F32x16 b = fnma(n, broadcast(0x1.7f7d1cp-20f), fnma(n, broadcast(0x1.62e4p-1f), x));
   const F32x16 u = mul(b, b);
   const F32x16 cubic = fma(broadcast(0x1.0e4020p-7f), b, broadcast(0x1.573e2ep-5f));
   const F32x16 square = fma(broadcast(0x1.555e66p-3f), b, broadcast(0x1.fffdb6p-2f));
   const F32x16 linear = fma(broadcast(0x1.ffffecp-1f), b, broadcast(1.0f));
-  return scale_by_power(fma(fma(cubic, u, square), u, linear), z);
+  return fma(fma(cubic, u, square), u, linear);
+}
+// Beyond +-150 it is infinity or 0 all the same.
+inline F32x16 vector_exp(F32x16 x) {
+  F32x16 z;
+  const F32x16 mantissa = exp_mantissa(min(max(x, broadcast(-150.0f)), broadcast(150.0f)), z);
+  return scale_by_power(mantissa, z);
+}
+inline F32x16 vector_exp_of_nonpositive(F32x16 x) {
+  F32x16 z;
+  const F32x16 mantissa = exp_mantissa(max(x, broadcast(-110.0f)), z);
+  return scale_by_small_power(mantissa, z);
 }
 
 void norm_row(float* out, const float* x, float scale, const float* weight, const float* residual, int n) {

@@ -1,10 +1,11 @@
 #pragma once
-// Constants of the two exponentials of docs/exact-arithmetic.md: the vector one (2.10) and libm's expf (6).
+// Constants of the two exponentials of docs/arithmetic.md: the vector one (2.10) and libm's expf (6).
 #include <cstdint>
 
 namespace bankml {
 
 inline constexpr std::int32_t kMagicBits = 0x4b400000;  // of 0x1.8p23f: an integer n added to it stands in the low bits
+inline constexpr std::int32_t kPowerBias = static_cast<std::int32_t>((127u + 64u) << 23);  // of 2^64 in a float's bits
 
 inline constexpr double kExpScale = 32 * 0x1.71547652b82fep+0;  // 32 / ln 2
 inline constexpr double kExpShift = 0x1.8p52;

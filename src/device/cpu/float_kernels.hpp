@@ -8,6 +8,13 @@
 #include "bankml/device/ops.hpp"
 #include "device/cpu/isa.hpp"
 
+// In front of a loop over registers: only when it is unrolled can its array be kept in them.
+#if defined(__clang__)
+#define BANKML_UNROLL _Pragma("unroll")
+#else
+#define BANKML_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 namespace bankml {
 
 // One query row of one head on the tiled path. `q` and `acc` belong to the caller; max starts at -infinity, the rest at 0.
@@ -38,7 +45,8 @@ struct CellsState {
   float* sum;                // (heads)
   float* weights;            // scratch, (heads, kBlockCells)
   std::uint64_t* raises;     // scratch, (heads): cells that raise the maximum
-  float* wide_k;             // scratch, (8, head_dim_k)
+  const std::byte* next_k;   // K of the block that comes next, or any other readable block: it is fetched ahead
+  float* folded;             // scratch, (heads, 8, 8)
 };
 
 inline constexpr int kQ8Block = 32;       // elements of a q8_0 block

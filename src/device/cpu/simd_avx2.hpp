@@ -4,6 +4,7 @@
 
 #include "bankml/base/numeric.hpp"
 #include "device/cpu/exp_constants.hpp"
+#include "device/cpu/float_kernels.hpp"
 #include "device/cpu/intrinsics.hpp"
 
 namespace bankml::simd_avx2 {
@@ -83,6 +84,9 @@ inline F32x8 fold(F32x16 a) { return _mm256_add_ps(a.lo, a.hi); }
 
 inline F32x16 scale_by_power(F32x16 a, F32x16 z) {
   return {scale_by_power8(a.lo, z.lo), scale_by_power8(a.hi, z.hi)};
+}
+inline F32x16 scale_by_small_power(F32x16 a, F32x16 z) {
+  return {scale_by_small_power8(a.lo, z.lo), scale_by_small_power8(a.hi, z.hi)};
 }
 
 inline F32x16 expf_of_nonpositive(F32x16 x) { return {expf_of_nonpositive8(x.lo), expf_of_nonpositive8(x.hi)}; }

@@ -4,6 +4,7 @@
 
 #include "bankml/base/numeric.hpp"
 #include "device/cpu/exp_constants.hpp"
+#include "device/cpu/float_kernels.hpp"
 #include "device/cpu/intrinsics.hpp"
 
 #ifdef BANKML_SIMDE  // a test's build of the same kernels beside the library's own
@@ -98,6 +99,7 @@ inline void load_pairs(const float* p, F32x16& even, F32x16& odd) {
 }
 
 inline F32x8 fold(F32x16 a) { return _mm256_add_ps(low_half(a), high_half(a)); }
+inline F32x16 scale_by_small_power(F32x16 a, F32x16 z) { return scale_by_power(a, z); }
 
 inline F32x16 expf_of_nonpositive(F32x16 x) {
   return join(expf_of_nonpositive8(low_half(x)), expf_of_nonpositive8(high_half(x)));

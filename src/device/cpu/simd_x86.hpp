@@ -15,12 +15,14 @@ inline half narrow(float x) {
   return half{static_cast<std::uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0))};
 }
 
-// out[i] = the eight-lane sum of v[i] (docs/exact-arithmetic.md, 1), two vectors a step in one register.
+// out[i] = the eight-lane sum of v[i] (docs/arithmetic.md, 1), two vectors a step in one register.
 inline void sum_lanes_of_8(float* out, const F32x8 (&v)[8]) {
   __m256 four[4], two[2];
+  BANKML_UNROLL
   for (int i = 0; i < 4; ++i) {
     four[i] = _mm256_add_ps(_mm256_permute2f128_ps(v[i], v[i + 4], 0x20), _mm256_permute2f128_ps(v[i], v[i + 4], 0x31));
   }
+  BANKML_UNROLL
   for (int i = 0; i < 2; ++i) {
     const __m256d a = _mm256_castps_pd(four[2 * i]), b = _mm256_castps_pd(four[2 * i + 1]);
     two[i] = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
@@ -32,16 +34,20 @@ inline void sum_lanes_of_8(float* out, const F32x8 (&v)[8]) {
 // rows[i][l] becomes rows[l][i].
 inline void transpose(F32x8 (&rows)[8]) {
   __m256 pairs[8], quads[8];
+  BANKML_UNROLL
   for (int i = 0; i < 8; i += 2) {
     pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
     pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
   }
+  BANKML_UNROLL
   for (int i = 0; i < 8; i += 4) {
+    BANKML_UNROLL
     for (int j = 0; j < 2; ++j) {
       quads[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0x44);
       quads[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0xee);
     }
   }
+  BANKML_UNROLL
   for (int i = 0; i < 4; ++i) {
     rows[i] = _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x20);
     rows[i + 4] = _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x31);
@@ -67,7 +73,13 @@ inline __m256 scale_by_power8(__m256 a, __m256 z) {
   const __m256 rest = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(second, 23), one));
   return _mm256_mul_ps(_mm256_mul_ps(a, factor), rest);  // the first product is exact
 }
-// glibc's expf of four x in [-106, 0] (docs/exact-arithmetic.md, 6).
+// The same for -190 <= n <= 63, which one shift prepares: 2^(n + 64) is no subnormal number.
+inline __m256 scale_by_small_power8(__m256 a, __m256 z) {
+  const __m256i power = _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(z), 23), _mm256_set1_epi32(kPowerBias));
+  return _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(power)), _mm256_set1_ps(0x1p-64f));
+}
+
+// glibc's expf of four x in [-106, 0] (docs/arithmetic.md, 6).
 inline __m128 expf_of_nonpositive4(__m128 x) {
   const __m256d scale = _mm256_set1_pd(kExpScale), shift = _mm256_set1_pd(kExpShift);
   const __m256d wide = _mm256_cvtps_pd(x);

@@ -13,8 +13,8 @@
 namespace bankml::jinja {
 namespace {
 
-// Nodes that may stand on the stack for each level of macro calls: a template that recurses through a schema passes about
-// ten on the way from one call to the next.
+// Nodes that may stand on the stack for each level of macro calls: a template that recurses through a schema passes
+// about ten on the way from one call to the next.
 constexpr int kNodesPerLevel = 10;
 
 bool is_concatenation(Operator op, const Value& a, const Value& b) {
@@ -29,7 +29,9 @@ void append_operand(const Value& value, std::string& out, Heap& heap) {
 class LoopState {
  public:
   LoopState(Heap& heap, const std::vector<Value>& items) : items_(items), dict_(heap.make_dict()) {
-    for (const char* key : {"index0", "index", "first", "last", "length", "revindex0", "revindex", "previtem", "nextitem"}) {
+    dict_->has_methods = false;
+    for (const char* key :
+         {"index0", "index", "first", "last", "length", "revindex0", "revindex", "previtem", "nextitem"}) {
       heap.add_new(*dict_, Value::borrowed(key), {});
     }
   }
@@ -37,9 +39,15 @@ class LoopState {
   Value at(std::size_t i) {
     const std::size_t size = items_.size();
     const auto number = [](std::size_t n) { return Value(static_cast<std::int64_t>(n)); };
-    const Value values[] = {number(i),        number(i + 1),        i == 0,
-                            i + 1 == size,    number(size),         number(size - i - 1),
-                            number(size - i), i > 0 ? items_[i - 1] : Value(), i + 1 < size ? items_[i + 1] : Value()};
+    const Value values[] = {number(i),
+                            number(i + 1),
+                            i == 0,
+                            i + 1 == size,
+                            number(size),
+                            number(size - i - 1),
+                            number(size - i),
+                            i > 0 ? items_[i - 1] : Value(),
+                            i + 1 < size ? items_[i + 1] : Value()};
     for (std::size_t k = 0; k < std::size(values); ++k) dict_->entries[k].second = values[k];
     return dict_;
   }
@@ -82,7 +90,8 @@ class Interpreter::InScope {
   Scope* outer_;
 };
 
-Interpreter::Interpreter(const Program& program, Heap& heap) : program_(program), heap_(heap), globals_(program.names.size()) {
+Interpreter::Interpreter(const Program& program, Heap& heap)
+    : program_(program), heap_(heap), globals_(program.names.size()) {
   for (std::size_t slot = 0; slot < globals_.size(); ++slot) {
     if (const Builtin* builtin = find_global(program.names[slot])) {
       Function function;
@@ -191,17 +200,13 @@ std::vector<Value> Interpreter::loop_items(const For& loop, const Value& iterabl
 
 void Interpreter::unpack(const std::vector<std::size_t>& slots, const Value& value) {
   if (slots.size() == 1) {
-    value.mark_read();
     (*scope_)[slots[0]] = value;
     return;
   }
   if (!value.is(Kind::list) || value.list().items.size() != slots.size()) {
     throw RenderError(fmt::format("can't unpack {} into {} variables", kind_name(value), slots.size()));
   }
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    value.list().items[i].mark_read();
-    (*scope_)[slots[i]] = value.list().items[i];
-  }
+  for (std::size_t i = 0; i < slots.size(); ++i) (*scope_)[slots[i]] = value.list().items[i];
 }
 
 Interpreter::Flow Interpreter::exec_node(const Macro& macro) {
@@ -402,7 +407,9 @@ Interpreter::CallArguments Interpreter::eval_arguments(const Arguments& argument
   return result;
 }
 
-Value Interpreter::eval_node(const CallExpression& call) { return eval_call(call, {}); }
+Value Interpreter::eval_node(const CallExpression& call) {
+  return eval_call(call, {});
+}
 
 Value Interpreter::eval_call(const CallExpression& call, const Value& caller) {
   // The common object.method(...) needs no function object.

@@ -6,7 +6,8 @@
 
 namespace bankml::jinja {
 
-// One rendering of a program. The heap holds the limits and everything that the rendering makes; both outlive this object.
+// One rendering of a program. The heap holds the limits and everything that the rendering makes; both outlive this
+// object.
 class Interpreter {
  public:
   Interpreter(const Program& program, Heap& heap);
@@ -14,7 +15,8 @@ class Interpreter {
   // Ignored where the template never names the variable.
   void set(std::string_view name, Value value);
 
-  // Once. Throws Error(invalid_request): raise_exception's text as it is, other failures with the line of their statement.
+  // Once. Throws Error(invalid_request): raise_exception's text as it is, other failures with the line of their
+  // statement.
   std::string run();
 
  private:
@@ -41,7 +43,8 @@ class Interpreter {
   void unpack(const std::vector<std::size_t>& slots, const Value& value);
   std::vector<Value> loop_items(const For& loop, const Value& iterable);
   Value call_macro(const Function& function, const CallArguments& arguments, const Value& caller);
-  void bind(const std::vector<Parameter>& parameters, const CallArguments& arguments, std::string_view name, Scope& inner);
+  void bind(const std::vector<Parameter>& parameters, const CallArguments& arguments, std::string_view name,
+            Scope& inner);
 
   Value eval(const Expression& expression);
   Value eval_node(const Literal& literal) { return literal.value; }

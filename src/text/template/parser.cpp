@@ -62,10 +62,12 @@ class Parser {
   void close_block() { expect(TokenKind::close_block, "%}"); }
 
   [[noreturn]] void fail(const std::string& what) const {
-    static constexpr std::string_view kNames[] = {"text", "{{", "}}", "{%", "%}", "", "a string", "", "", "", "the end"};
+    static constexpr std::string_view kNames[] = {"text",     "{{", "}}", "{%", "%}",     "",
+                                                  "a string", "",   "",   "",   "the end"};
     const Token& token = peek();
     const std::string_view name = kNames[static_cast<int>(token.kind)];
-    fail_parse(token.line, token.column, fmt::format("{}, found {}", what, name.empty() ? "'" + token.text + "'" : name));
+    fail_parse(token.line, token.column,
+               fmt::format("{}, found {}", what, name.empty() ? "'" + token.text + "'" : name));
   }
   [[noreturn]] void fail_depth() const {
     fail_parse(peek().line, peek().column, fmt::format("nested deeper than {} levels", limits_.depth));
@@ -79,7 +81,8 @@ class Parser {
 
   // Statements
 
-  // Up to a block tag that starts with one of `ends`, whose word is taken and kept in `ended_by_`. No ends: up to the end.
+  // Up to a block tag that starts with one of `ends`, whose word is taken and kept in `ended_by_`. No ends: up to the
+  // end.
   Body body(std::initializer_list<std::string_view> ends) {
     const Level level(*this);
     Body statements;
@@ -89,7 +92,9 @@ class Parser {
         case TokenKind::end:
           if (ends.size() != 0) fail(fmt::format("expected {{% {} %}}", *(ends.end() - 1)));
           return statements;
-        case TokenKind::text: statements.push_back({Output{next().text, nullptr}, line}); break;
+        case TokenKind::text:
+          statements.push_back({Output{next().text, nullptr}, line});
+          break;
         case TokenKind::open_output: {
           next();
           Output output{{}, expression()};
@@ -288,8 +293,12 @@ class Parser {
     return make(Conditional{std::move(condition), std::move(value), std::move(otherwise)});
   }
 
-  ExpressionPtr disjunction() { return junction("or", [this] { return conjunction(); }); }
-  ExpressionPtr conjunction() { return junction("and", [this] { return negation(); }); }
+  ExpressionPtr disjunction() {
+    return junction("or", [this] { return conjunction(); });
+  }
+  ExpressionPtr conjunction() {
+    return junction("and", [this] { return negation(); });
+  }
 
   template <class Parse>
   ExpressionPtr junction(std::string_view word, Parse operand) {
@@ -308,25 +317,32 @@ class Parser {
   }
 
   ExpressionPtr comparison() {
-    return chain([this] { return sum(); }, [this]() -> std::optional<Operator> {
-      if (at_word("not") && peek(1).kind == TokenKind::name && peek(1).text == "in") {
-        next(), next();
-        return Operator::not_in;
-      }
-      if (take_word("in")) return Operator::in;
-      return take_operator({{"==", Operator::eq}, {"!=", Operator::ne}, {"<=", Operator::le}, {">=", Operator::ge},
-                            {"<", Operator::lt}, {">", Operator::gt}});
-    });
+    return chain([this] { return sum(); },
+                 [this]() -> std::optional<Operator> {
+                   if (at_word("not") && peek(1).kind == TokenKind::name && peek(1).text == "in") {
+                     next(), next();
+                     return Operator::not_in;
+                   }
+                   if (take_word("in")) return Operator::in;
+                   return take_operator({{"==", Operator::eq},
+                                         {"!=", Operator::ne},
+                                         {"<=", Operator::le},
+                                         {">=", Operator::ge},
+                                         {"<", Operator::lt},
+                                         {">", Operator::gt}});
+                 });
   }
   ExpressionPtr sum() {
-    return chain([this] { return product(); }, [this] {
-      return take_operator({{"+", Operator::add}, {"-", Operator::subtract}, {"~", Operator::concat}});
-    });
+    return chain([this] { return product(); },
+                 [this] {
+                   return take_operator({{"+", Operator::add}, {"-", Operator::subtract}, {"~", Operator::concat}});
+                 });
   }
   ExpressionPtr product() {
-    return chain([this] { return test(); }, [this] {
-      return take_operator({{"*", Operator::multiply}, {"/", Operator::divide}, {"%", Operator::modulo}});
-    });
+    return chain([this] { return test(); },
+                 [this] {
+                   return take_operator({{"*", Operator::multiply}, {"/", Operator::divide}, {"%", Operator::modulo}});
+                 });
   }
 
   std::optional<Operator> take_operator(std::initializer_list<std::pair<std::string_view, Operator>> choices) {
@@ -431,14 +447,17 @@ class Parser {
   ExpressionPtr primary() {
     Token& token = next();
     switch (token.kind) {
-      case TokenKind::integer: return make(Literal{Value(token.integer)});
-      case TokenKind::floating: return make(Literal{Value(token.floating)});
+      case TokenKind::integer:
+        return make(Literal{Value(token.integer)});
+      case TokenKind::floating:
+        return make(Literal{Value(token.floating)});
       case TokenKind::string: {
         std::string text = std::move(token.text);
         while (peek().kind == TokenKind::string) text += next().text;
         return make(Literal{Value::literal(std::move(text))});
       }
-      case TokenKind::name: return name(token.text);
+      case TokenKind::name:
+        return name(token.text);
       case TokenKind::symbol:
         if (token.text == "(") return parenthesised();
         if (token.text == "[") return list();
@@ -496,6 +515,8 @@ class Parser {
 
 }  // namespace
 
-Program parse(std::string_view source, const Limits& limits) { return Parser(source, limits).run(); }
+Program parse(std::string_view source, const Limits& limits) {
+  return Parser(source, limits).run();
+}
 
 }  // namespace bankml::jinja
