@@ -13,6 +13,7 @@
 #include "device/cpu/kv_rows.hpp"
 #include "device/cpu/ops.hpp"
 #include "device/cpu/reference_attention.hpp"
+#include "device/float_kernel_sets.hpp"
 
 namespace bankml {
 namespace {
@@ -66,12 +67,12 @@ class Problem {
     return a;
   }
 
-  std::vector<float> run(Isa isa, int threads) const {
+  std::vector<float> run(const test::FloatKernelSet& set, int threads) const {
     ThreadPool pool(threads);
-    CpuOps ops(pool, isa);
+    CpuOps ops(pool, set.isa, *set.kernels);
     const auto device = make_cpu_device(1);
     const auto stream = device->make_stream();
-    CpuActivation out(shape.rows, heads * kv.head_dim_v, ActFormats::f32, isa);
+    CpuActivation out(shape.rows, heads * kv.head_dim_v, ActFormats::f32, set.isa);
     BatchView batch;
     batch.rows = shape.rows;
     batch.sequences = 1;
@@ -193,15 +194,14 @@ void expect_reference(const Shape& shape) {
   const Problem problem(shape);
   const std::vector<float> expected = problem.expected();
   ASSERT_TRUE(std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
-  for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
-    if (!isa_available(isa)) continue;
+  for (const auto& set : test::float_kernel_sets()) {
     for (const int threads : {1, 3}) {
-      const std::vector<float> out = problem.run(isa, threads);
+      const std::vector<float> out = problem.run(set, threads);
       std::size_t different = 0, first = out.size();
       for (std::size_t i = out.size(); i-- > 0;) {
         if (std::memcmp(&out[i], &expected[i], sizeof(float)) != 0) ++different, first = i;
       }
-      EXPECT_EQ(different, 0u) << isa_name(isa) << ", " << threads << " threads: from element " << first << " of "
+      EXPECT_EQ(different, 0u) << set.name << ", " << threads << " threads: from element " << first << " of "
                                << out.size() << ", got " << out[first % out.size()] << " instead of "
                                << expected[first % out.size()];
     }

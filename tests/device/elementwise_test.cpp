@@ -10,6 +10,7 @@
 #include "device/cpu/activation.hpp"
 #include "device/cpu/hadamard.hpp"
 #include "device/cpu/ops.hpp"
+#include "device/float_kernel_sets.hpp"
 #include "device/op_vectors.hpp"
 
 namespace bankml {
@@ -28,17 +29,13 @@ void expect_same_bits(const std::vector<float>& out, const std::vector<float>& e
   EXPECT_EQ(different, 0u);
 }
 
-class ElementwiseOps : public testing::TestWithParam<Isa> {
+class ElementwiseOps : public testing::TestWithParam<test::FloatKernelSet> {
  protected:
-  void SetUp() override {
-    if (!isa_available(GetParam())) GTEST_SKIP() << "this processor has no " << isa_name(GetParam());
-  }
-
   // Rows of `out` as they went into its float format.
   static std::vector<float> rows_of(CpuActivation& out) { return {out.f32(), out.f32() + out.max_rows() * out.dim()}; }
 
   ThreadPool pool{2};
-  CpuOps ops{pool, GetParam()};
+  CpuOps ops{pool, GetParam().isa, *GetParam().kernels};
   std::unique_ptr<Device> device = make_cpu_device(1);
   std::unique_ptr<Stream> stream = device->make_stream();
 };
@@ -61,9 +58,9 @@ TEST_P(ElementwiseOps, RmsNormWritesAllFormatsOfTheActivation) {
   const OpVectors vectors = read_op_vectors("rms_norm");
   const auto x = floats(vectors.at("x")), w = floats(vectors.at("w")), y = floats(vectors.at("y_eps1e-5_times_w"));
   const int dim = static_cast<int>(vectors.at("x").dims[0]), rows = static_cast<int>(vectors.at("x").dims[1]);
-  CpuActivation with_floats(rows, dim, ActFormats::f32 | ActFormats::q8, GetParam());
-  CpuActivation without(rows, dim, ActFormats::q8, GetParam());
-  CpuActivation expected(rows, dim, ActFormats::q8, GetParam());
+  CpuActivation with_floats(rows, dim, ActFormats::f32 | ActFormats::q8, GetParam().isa);
+  CpuActivation without(rows, dim, ActFormats::q8, GetParam().isa);
+  CpuActivation expected(rows, dim, ActFormats::q8, GetParam().isa);
   ops.rms_norm(*stream, with_floats, x.data(), w.data(), rows, 1e-5f);
   ops.rms_norm(*stream, without, x.data(), w.data(), rows, 1e-5f);
   ops.quantize(*stream, expected, y.data(), rows);
@@ -91,7 +88,7 @@ TEST_P(ElementwiseOps, GluGivesTheRecordedBits) {
   const OpVectors vectors = read_op_vectors("glu");
   const auto gate = floats(vectors.at("gate")), up = floats(vectors.at("up"));
   const int dim = static_cast<int>(vectors.at("gate").dims[0]), rows = static_cast<int>(vectors.at("gate").dims[1]);
-  CpuActivation out(rows, dim, ActFormats::f32, GetParam());
+  CpuActivation out(rows, dim, ActFormats::f32, GetParam().isa);
   ops.glu(*stream, out, gate.data(), up.data(), rows, GluKind::silu);
   expect_same_bits(rows_of(out), floats(vectors.at("swiglu")));
   ops.glu(*stream, out, gate.data(), up.data(), rows, GluKind::gelu);
@@ -230,7 +227,7 @@ TEST_P(Rope, RotatesBeforeItQuantizes) {
   Result rotated = plain;
   for (auto* values : {&rotated.q, &rotated.k, &rotated.v}) walsh_hadamard(values->data(), static_cast<int>(recorded.size()), 64);
   expect_same_bits(result.q, rotated.q);
-  CpuActivation quantized(1, static_cast<std::int64_t>(recorded.size()), ActFormats::q8, GetParam());
+  CpuActivation quantized(1, static_cast<std::int64_t>(recorded.size()), ActFormats::q8, GetParam().isa);
   for (const auto& [stored, values] : {std::pair{&result.k, &rotated.k}, std::pair{&result.v, &rotated.v}}) {
     quantize_row(quantized, 0, values->data());
     std::vector<float> expected;
@@ -306,9 +303,9 @@ TEST(Libm, GivesTheRecordedBits) {
   expect_same_bits(power, floats(vectors.at("powf")));
 }
 
-const auto kIsaName = [](const testing::TestParamInfo<Isa>& info) { return std::string(isa_name(info.param)); };
-INSTANTIATE_TEST_SUITE_P(AllIsas, ElementwiseOps, testing::Values(Isa::portable, Isa::avx2, Isa::avx512), kIsaName);
-INSTANTIATE_TEST_SUITE_P(AllIsas, Rope, testing::Values(Isa::portable, Isa::avx2, Isa::avx512), kIsaName);
+const auto kSetName = [](const testing::TestParamInfo<test::FloatKernelSet>& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(AllKernels, ElementwiseOps, testing::ValuesIn(test::float_kernel_sets()), kSetName);
+INSTANTIATE_TEST_SUITE_P(AllKernels, Rope, testing::ValuesIn(test::float_kernel_sets()), kSetName);
 
 }  // namespace
 }  // namespace bankml

@@ -341,7 +341,8 @@ TEST_F(ServiceTest, AnswersAPromptThatIsTooLongWithItsCounts) {
   EXPECT_EQ(part.response->status, 400);
   EXPECT_EQ(
       part.response->body,
-      R"({"error":{"code":400,"message":"too long","type":"exceed_context_size_error","n_prompt_tokens":500,"n_ctx":256}})");
+      R"({"error":{"code":400,"message":"too long","type":"exceed_context_size_error",)"
+      R"("n_prompt_tokens":500,"n_ctx":256}})");
 }
 
 TEST_F(ServiceTest, EndsAStreamThatFailsLaterWithAnErrorEvent) {

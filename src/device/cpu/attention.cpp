@@ -321,7 +321,7 @@ void CpuOps::attention(Stream&, Activation& out, const AttentionArgs& args, cons
     rows = reinterpret_cast<float*>(
         scratch(ScratchUse::rows, static_cast<std::size_t>(batch.rows * width) * sizeof(float)));
   }
-  const Call call{args, kv, batch, float_kernels(isa_), kernels(isa_), pool_, rows};
+  const Call call{args, kv, batch, floats_, kernels(isa_), pool_, rows};
   const std::int64_t padded = batch.padded_cells[batch.sequence[0]];
   switch (attention_path(batch.rows, padded, kv.type_k, kv.type_v, kv.head_dim_k, kv.head_dim_v)) {
     case AttentionPath::tiled:

@@ -1,5 +1,5 @@
 #pragma once
-// Which of the three ways of the peer's attention a batch takes (docs/exact-arithmetic.md, 2.8 and 5). Their roundings
+// Which of the three ways of the peer's attention a batch takes (docs/arithmetic.md, 2.8 and 5). Their roundings
 // differ, so the choice is part of the arithmetic.
 #include <cstdint>
 

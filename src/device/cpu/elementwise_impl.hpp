@@ -1,6 +1,6 @@
 // The element-wise kernels, once for each instruction set: included by float_kernels_impl.hpp inside its namespace.
 
-// E(x) of docs/exact-arithmetic.md, 2.10, but for the last step: E = mantissa * 2^n with z = n + 0x1.8p23.
+// E(x) of docs/arithmetic.md, 2.10, but for the last step: E = mantissa * 2^n with z = n + 0x1.8p23.
 inline F32x16 exp_mantissa(F32x16 x, F32x16& z) {
   const F32x16 magic = broadcast(0x1.8p23f);
   z = fma(x, broadcast(0x1.715476p+0f), magic);

@@ -1,5 +1,5 @@
 #pragma once
-// Constants of the two exponentials of docs/exact-arithmetic.md: the vector one (2.10) and libm's expf (6).
+// Constants of the two exponentials of docs/arithmetic.md: the vector one (2.10) and libm's expf (6).
 #include <cstdint>
 
 namespace bankml {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kHalves = 1 << 16;
 
-// The tanh form of GELU for every half, as the peer tabulates it (docs/exact-arithmetic.md, 4).
+// The tanh form of GELU for every half, as the peer tabulates it (docs/arithmetic.md, 4).
 const half* gelu_table() {
   static const std::unique_ptr<const half[]> table = [] {
     auto values = std::make_unique<half[]>(kHalves);
@@ -33,14 +33,13 @@ void CpuOps::glu(Stream&, Activation& out, const float* gate, const float* up, i
   const std::int64_t dim = out.dim();
   const bool floats = has(out.formats(), ActFormats::f32);
   const half* table = kind == GluKind::gelu ? gelu_table() : nullptr;
-  const FloatKernels& kernel = float_kernels(isa_);
   const std::size_t bytes = floats ? 0 : static_cast<std::size_t>(dim) * sizeof(float);
   for_each_with_scratch(pool_, rows, bytes, [&](std::int64_t row, std::byte* memory) {
     float* y = floats ? activation.f32_row(row) : reinterpret_cast<float*>(memory);
     if (kind == GluKind::silu) {
-      kernel.silu_mul(y, gate + row * dim, up + row * dim, static_cast<int>(dim));
+      floats_.silu_mul(y, gate + row * dim, up + row * dim, static_cast<int>(dim));
     } else {
-      kernel.gelu_mul(y, gate + row * dim, up + row * dim, table, static_cast<int>(dim));
+      floats_.gelu_mul(y, gate + row * dim, up + row * dim, table, static_cast<int>(dim));
     }
     quantize_row(activation, row, y);
   });

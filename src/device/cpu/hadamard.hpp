@@ -16,7 +16,7 @@ constexpr int value_rotation(DType type_v, int head_dim) noexcept {
 }
 
 // Multiplies each `width` elements of x (n) by the orthonormal Walsh-Hadamard matrix, its own inverse; width 0: nothing
-// (docs/exact-arithmetic.md, 4).
+// (docs/arithmetic.md, 4).
 void walsh_hadamard(float* x, int n, int width) noexcept;
 
 }  // namespace bankml

@@ -70,25 +70,22 @@ void CpuOps::rms_norm(Stream&, Activation& out, const float* x, const float* wei
   const int dim = static_cast<int>(out.dim());
   const bool floats = has(out.formats(), ActFormats::f32);
   const std::size_t bytes = floats ? 0 : static_cast<std::size_t>(dim) * sizeof(float);
-  const FloatKernels& kernel = float_kernels(isa_);
   for_each_scaled_row(pool_, x, rows, dim, eps, bytes, [&](std::int64_t row, float scale, std::byte* memory) {
     float* y = floats ? activation.f32_row(row) : reinterpret_cast<float*>(memory);
-    kernel.norm_row(y, x + row * dim, scale, weight, nullptr, dim);
+    floats_.norm_row(y, x + row * dim, scale, weight, nullptr, dim);
     quantize_row(activation, row, y);
   });
 }
 
 void CpuOps::rms_norm(Stream&, float* out, const float* x, const float* weight, int rows, int dim, float eps) {
-  const FloatKernels& kernel = float_kernels(isa_);
   for_each_scaled_row(pool_, x, rows, dim, eps, 0, [&](std::int64_t row, float scale, std::byte*) {
-    kernel.norm_row(out + row * dim, x + row * dim, scale, weight, nullptr, dim);
+    floats_.norm_row(out + row * dim, x + row * dim, scale, weight, nullptr, dim);
   });
 }
 
 void CpuOps::rms_norm_add(Stream&, float* x, const float* branch, const float* weight, int rows, int dim, float eps) {
-  const FloatKernels& kernel = float_kernels(isa_);
   for_each_scaled_row(pool_, branch, rows, dim, eps, 0, [&](std::int64_t row, float scale, std::byte*) {
-    kernel.norm_row(x + row * dim, branch + row * dim, scale, weight, x + row * dim, dim);
+    floats_.norm_row(x + row * dim, branch + row * dim, scale, weight, x + row * dim, dim);
   });
 }
 

@@ -2,6 +2,7 @@
 // The operations on the CPU: work is divided among the threads of a pool and done when the call returns, whatever the
 // stream.
 #include "bankml/device/ops.hpp"
+#include "device/cpu/float_kernels.hpp"
 #include "device/cpu/isa.hpp"
 #include "device/cpu/thread_pool.hpp"
 
@@ -9,7 +10,9 @@ namespace bankml {
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(ThreadPool& pool, Isa isa) noexcept : pool_(pool), isa_(isa) {}
+  CpuOps(ThreadPool& pool, Isa isa) noexcept : CpuOps(pool, isa, float_kernels(isa)) {}
+  // With other float kernels than those of `isa`.
+  CpuOps(ThreadPool& pool, Isa isa, const FloatKernels& floats) noexcept : pool_(pool), isa_(isa), floats_(floats) {}
 
   // embed.cpp
   void embed(Stream& stream, float* x, const Weight& table, const std::int32_t* tokens, int rows, float scale) override;
@@ -38,6 +41,7 @@ class CpuOps final : public Ops {
  private:
   ThreadPool& pool_;
   Isa isa_;
+  const FloatKernels& floats_;
 };
 
 }  // namespace bankml

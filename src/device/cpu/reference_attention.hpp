@@ -1,5 +1,5 @@
 #pragma once
-// Attention, one query row of one head at a time, as plainly as docs/exact-arithmetic.md 2.8 to 2.10 and 4 state it: the
+// Attention, one query row of one head at a time, as plainly as docs/arithmetic.md 2.8 to 2.10 and 4 state it: the
 // truth that the fast kernels are tested against.
 #include <cstddef>
 #include <cstdint>

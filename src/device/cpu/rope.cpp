@@ -36,7 +36,7 @@ struct Yarn {
   static float magnitude(float freq_scale) { return std::fma(0.1f, std::log(1.0f / freq_scale), 1.0f); }
 };
 
-// The angles of one position; the powers of the base are iterated products (docs/exact-arithmetic.md, 2.6).
+// The angles of one position; the powers of the base are iterated products (docs/arithmetic.md, 2.6).
 void rope_row(float* table, const RopeParams& params, const Yarn& yarn, float step, std::int32_t position) {
   const bool interpolate = params.ext_factor != 0.0f;
   const float magnitude =
@@ -72,8 +72,9 @@ void store_row(const FloatKernels& kernel, const Kernels& quantizers, DType type
 // What one row of a batch goes through on its way into the cache.
 class RowStore {
  public:
-  RowStore(const RopeStoreArgs& args, const KvLayout& kv, const BatchView& batch, Isa isa) noexcept
-      : args_(args), kv_(kv), batch_(batch), kernel_(float_kernels(isa)), quantizers_(kernels(isa)) {}
+  RowStore(const RopeStoreArgs& args, const KvLayout& kv, const BatchView& batch, const FloatKernels& kernel,
+           const Kernels& quantizers) noexcept
+      : args_(args), kv_(kv), batch_(batch), kernel_(kernel), quantizers_(quantizers) {}
 
   std::size_t scratch_bytes() const noexcept {
     ScratchArrays arrays;
@@ -159,7 +160,7 @@ void CpuOps::rope_table(Stream&, float* table, const RopeParams& params, const B
 }
 
 void CpuOps::rope_store(Stream&, const RopeStoreArgs& args, const KvLayout& kv, const BatchView& batch) {
-  const RowStore store(args, kv, batch, isa_);
+  const RowStore store(args, kv, batch, floats_, kernels(isa_));
   for_each_with_scratch(pool_, batch.rows, store.scratch_bytes(),
                         [&](std::int64_t row, std::byte* memory) { store.run(row, memory); });
 }
@@ -178,8 +179,7 @@ void CpuOps::rotate_keys(Stream&, const KvLayout& kv, std::byte* const* blocks, 
   };
   ScratchArrays sizes;
   take(sizes);
-  const FloatKernels& kernel = float_kernels(isa_);
-  const auto rotate = style == RopeStyle::adjacent ? kernel.rotate_adjacent : kernel.rotate_neox;
+  const auto rotate = style == RopeStyle::adjacent ? floats_.rotate_adjacent : floats_.rotate_neox;
   for_each_with_scratch(pool_, std::int64_t{n} * kv.kv_heads, sizes.bytes(), [&](std::int64_t item, std::byte* memory) {
     ScratchArrays arrays(memory);
     const auto [x, quantized] = take(arrays);
@@ -190,7 +190,7 @@ void CpuOps::rotate_keys(Stream&, const KvLayout& kv, std::byte* const* blocks, 
     walsh_hadamard(x, dim, key_rotation(kv.type_k, dim));
     rotate(x, table, n_rot);
     walsh_hadamard(x, dim, key_rotation(kv.type_k, dim));
-    store_row(kernel, kernels(isa_), kv.type_k, row, x, dim, quantized);
+    store_row(floats_, kernels(isa_), kv.type_k, row, x, dim, quantized);
   });
 }
 

@@ -136,7 +136,7 @@ inline F32x8 fold(const F32x16& a) {
   BANKML_LANES(8) r.lane[l] = a.lane[l] + a.lane[l + 8];
   return r;
 }
-// out[i] = the eight-lane sum of v[i] (docs/exact-arithmetic.md, 1).
+// out[i] = the eight-lane sum of v[i] (docs/arithmetic.md, 1).
 inline void sum_lanes_of_8(float* out, const F32x8 (&v)[8]) {
   for (int i = 0; i < 8; ++i) {
     const float* a = v[i].lane;
@@ -197,7 +197,7 @@ inline F32x16 scale_by_power(const F32x16& a, const F32x16& z) {
 // The same for n <= 63.
 inline F32x16 scale_by_small_power(const F32x16& a, const F32x16& z) { return scale_by_power(a, z); }
 
-// glibc's expf of x in [-106, 0] (docs/exact-arithmetic.md, 6).
+// glibc's expf of x in [-106, 0] (docs/arithmetic.md, 6).
 inline F32x16 expf_of_nonpositive(const F32x16& x) {
   F32x16 y;
   BANKML_LANES(16) {

@@ -15,7 +15,7 @@ inline half narrow(float x) {
   return half{static_cast<std::uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0))};
 }
 
-// out[i] = the eight-lane sum of v[i] (docs/exact-arithmetic.md, 1), two vectors a step in one register.
+// out[i] = the eight-lane sum of v[i] (docs/arithmetic.md, 1), two vectors a step in one register.
 inline void sum_lanes_of_8(float* out, const F32x8 (&v)[8]) {
   __m256 four[4], two[2];
   BANKML_UNROLL
@@ -79,7 +79,7 @@ inline __m256 scale_by_small_power8(__m256 a, __m256 z) {
   return _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(power)), _mm256_set1_ps(0x1p-64f));
 }
 
-// glibc's expf of four x in [-106, 0] (docs/exact-arithmetic.md, 6).
+// glibc's expf of four x in [-106, 0] (docs/arithmetic.md, 6).
 inline __m128 expf_of_nonpositive4(__m128 x) {
   const __m256d scale = _mm256_set1_pd(kExpScale), shift = _mm256_set1_pd(kExpShift);
   const __m256d wide = _mm256_cvtps_pd(x);
