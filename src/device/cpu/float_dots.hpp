@@ -1,5 +1,5 @@
 #pragma once
-// Mat-muls with weights in floating point, over the operations of a `Simd` struct (docs/exact-arithmetic.md, 2.9
+// Mat-muls with weights in floating point, over the operations of a `Simd` struct (docs/arithmetic.md, 2.9
 // and 3.4).
 #include "device/cpu/matmul_kernels.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 // The mat-mul kernels, written once over the operations of a `Simd` struct and compiled for each instruction set that
-// has one. Which sums are formed in which order is given by docs/exact-arithmetic.md; everything else here is about
+// has one. Which sums are formed in which order is given by docs/arithmetic.md; everything else here is about
 // registers and caches.
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/packing.hpp"

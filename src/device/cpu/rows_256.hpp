@@ -21,7 +21,7 @@ inline __m256i broadcast_dword(const void* p) noexcept {
   return _mm256_set1_epi32(dword);
 }
 
-// T8 of docs/exact-arithmetic.md, section 1.
+// T8 of docs/arithmetic.md, section 1.
 inline float tree8(__m256 a) noexcept {
   const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
   const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
@@ -97,7 +97,7 @@ struct Rows256 {
   }
 };
 
-// Quantisation (docs/exact-arithmetic.md, 2.3 and 3.1).
+// Quantisation (docs/arithmetic.md, 2.3 and 3.1).
 
 inline float max8(__m256 a) noexcept {
   const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
