@@ -399,10 +399,19 @@ TEST(ChatTemplate, PassesTheTemplatesOwnErrorOn) {
   }
 }
 
-TEST(ChatTemplate, RefusesATemplateThatCanNotRenderAUserMessage) {
-  EXPECT_THROW(ChatTemplate("{% if %}"), Error);
-  EXPECT_THROW(ChatTemplate("{{ raise_exception('never') }}"), Error);
-  EXPECT_THROW(ChatTemplate("{{ tools|tojson }}"), Error);
+TEST(ChatTemplate, RefusesATemplateThatCanNotBeParsed) {
+  try {
+    ChatTemplate("x\n{% if %}");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_request);
+    EXPECT_THAT(error.what(), testing::HasSubstr("line 2, column 7"));
+  }
+}
+
+TEST(ChatTemplate, ReportsATemplateThatFailsWhenItRenders) {
+  expect_error("{{ raise_exception('never') }}", R"({"messages": []})", ErrorKind::invalid_request);
+  expect_error("{{ tools|tojson }}", R"({"messages": []})", ErrorKind::invalid_request);
 }
 
 TEST(ChatTemplate, RefusesVariablesNestedTooDeep) {

@@ -131,7 +131,6 @@ struct ChatTemplate::Impl {
         program(jinja::parse(source, limits)) {
     caps = jinja::probe_capabilities(program, limits);
     think = find_think_tags();
-    render(json::parse(R"({"messages": [{"role": "user", "content": "text"}]})").as_object());
   }
 
   // One rendering, with BOS and EOS taken off where the tokenizer adds them.
