@@ -148,11 +148,10 @@ TEST_F(AnswerFormatTest, TimingsAreNeverInfinite) {
 }
 
 TEST_F(AnswerFormatTest, ProbabilitiesHaveTextBytesAndAlternatives) {
-  EXPECT_EQ(
-      to_json(probability_object(probability(), false)),
-      R"({"id":97,"token":"a","bytes":[97],"logprob":-0.5,"top_logprobs":[)"
-      R"({"id":97,"token":"a","bytes":[97],"logprob":-0.5},)"
-      R"({"id":195,"token":"","bytes":[195],"logprob":-3.4028234663852886e+38}]})");
+  EXPECT_EQ(to_json(probability_object(probability(), false)),
+            R"({"id":97,"token":"a","bytes":[97],"logprob":-0.5,"top_logprobs":[)"
+            R"({"id":97,"token":"a","bytes":[97],"logprob":-0.5},)"
+            R"({"id":195,"token":"","bytes":[195],"logprob":-3.4028234663852886e+38}]})");
   EXPECT_THAT(keys(probability_object(probability(), true)), ElementsAre("id", "token", "bytes", "prob", "top_probs"));
 }
 
