@@ -163,8 +163,8 @@ TEST_F(AnswerFormatTest, PicksFieldsByPath) {
 TEST_F(AnswerFormatTest, NativeAnswerOfSeveralPromptsIsAnArray) {
   add_task();
   const auto answer = whole(make_native_format, {done(), done()});
-  EXPECT_EQ(answer.at(0).at("index").as_int64(), 0);
-  EXPECT_EQ(answer.at(1).at("index").as_int64(), 1);
+  EXPECT_EQ(answer.at(0).at("index").to_number<int>(), 0);
+  EXPECT_EQ(answer.at(1).at("index").to_number<int>(), 1);
 }
 
 TEST_F(AnswerFormatTest, NativeStreamEventsMatchARecording) {
