@@ -1,1 +1,152 @@
-int main() { return 0; }
+// bankmld: command line to options, options to objects, then wait for the signal that stops it.
+#include <fmt/core.h>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "bankml/base/error.hpp"
+#include "bankml/base/log.hpp"
+#include "bankml/device/device.hpp"
+#include "bankml/engine/engine.hpp"
+#include "bankml/model/config.hpp"
+#include "bankml/model/gguf.hpp"
+#include "bankml/model/model.hpp"
+#include "bankml/options/options.hpp"
+#include "bankml/server/completion_service.hpp"
+#include "bankml/server/server.hpp"
+#include "bankml/text/chat_template.hpp"
+#include "bankml/text/tokenizer.hpp"
+#include "main/progress.hpp"
+#include "main/stop_signal.hpp"
+
+namespace bankml {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+std::unique_ptr<Model> load_model(const Options& options, Device& device) {
+  const auto start = std::chrono::steady_clock::now();
+  ProgressLine progress;
+  std::unique_ptr<Model> model =
+      Model::load(options.model_path, device, options.rope, [&](double fraction) { progress.update(fraction); });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const ModelConfig& config = model->config();
+  log_info("model loaded in {:.2f} s: {} ({} {}, {:.1f} M parameters), trained for {} tokens of context",
+           seconds.count(), options.model_path, config.architecture, config.file_type,
+           static_cast<double>(model->parameters()) / 1e6, config.context);
+  return model;
+}
+
+std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> token) {
+  return token ? std::string(tokenizer.piece(*token, true)) : std::string();
+}
+
+// The template of the flags, else the model's, else ChatML. A template that can't render one user message is of no use
+// to any chat: the daemon doesn't start with it.
+ChatTemplate make_template(const ChatOptions& chat, const Model& model, const Tokenizer& tokenizer) {
+  TemplateOptions options;
+  options.bos_token = token_text(tokenizer, tokenizer.bos());
+  options.eos_token = token_text(tokenizer, tokenizer.eos());
+  options.adds_bos = tokenizer.adds_bos();
+  options.adds_eos = tokenizer.adds_eos();
+  options.prefill_assistant = chat.prefill_assistant;
+  options.kwargs = chat.template_kwargs;
+  const std::string source = chat.chat_template.empty() ? read_chat_template(model.file()) : chat.chat_template;
+  try {
+    ChatTemplate chat_template(source, std::move(options));
+    const boost::json::object message{{"role", "user"}, {"content", "test"}};
+    chat_template.render({{"messages", boost::json::array{message}}});
+    return chat_template;
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                fmt::format("the chat template of {} can't be used (--chat-template sets another one): {}",
+                            chat.chat_template.empty() ? "the model" : "the command line", error.what()));
+  }
+}
+
+ModelInfo model_info(const Options& options, const Model& model) {
+  ModelInfo info = describe_model(model, options.model_path);
+  info.aliases.assign(options.aliases.begin(), options.aliases.end());
+  if (info.aliases.empty()) info.aliases.push_back(options.model_id);
+  info.id = info.aliases.front();
+  info.tags.assign(options.tags.begin(), options.tags.end());
+  return info;
+}
+
+void log_limits(const Engine& engine) {
+  const std::uint64_t limit = engine.metrics().cache_limit_bytes;
+  const bool cache_off = engine.options().cache_ram_mib == 0;
+  log_info("n_ctx {} in each of {} slots, prompt cache {}", engine.slot_context(), engine.slot_count(),
+           cache_off    ? std::string("off")
+           : limit == 0 ? std::string("without a byte limit")
+                        : fmt::format("of {:.0f} MiB", static_cast<double>(limit) / kMiB));
+}
+
+// Members in the order in which they are needed, so that the last one goes first.
+void serve(Options options) {
+  // The defaults of requests, which the server needs before the model is loaded. Only the head of the file is read for
+  // it.
+  apply_model_sampling(GgufFile::open(options.model_path), options);
+  Server server(options.server);
+  server.start();
+  for (const std::string& address : server.addresses()) log_info("listening on {}", address);
+
+  const std::unique_ptr<Device> device = make_cpu_device(options.threads);
+  log_info("device: {}", device->description());
+  const std::unique_ptr<Model> model = load_model(options, *device);
+  const Tokenizer tokenizer(read_vocabulary(model->file()));
+  const ChatTemplate chat_template = make_template(options.chat, *model, tokenizer);
+  Engine engine(*model, tokenizer, options.engine);
+  const std::unique_ptr<CompletionService> service = make_completion_service(engine);
+  log_limits(engine);
+
+  const StopSignal stop;
+  server.set_ready({.model = model_info(options, *model),
+                    .tokenizer = &tokenizer,
+                    .chat_template = &chat_template,
+                    .tool_use_template = read_chat_template(model->file(), "tool_use"),
+                    .engine = service.get()});
+  log_info("ready");
+  stop.wait();
+  log_info("stopping");
+  server.stop();
+  engine.stop();
+}
+
+int run(std::span<const char* const> arguments) {
+  try {
+    CommandLine line = parse_command_line(arguments, [](const char* name) -> const char* { return std::getenv(name); });
+    if (line.action == CommandLine::Action::help) {
+      fmt::print("{}", usage());
+      return EXIT_SUCCESS;
+    }
+    if (line.action == CommandLine::Action::version) {
+      fmt::print(stderr, "{}\n", version());
+      return EXIT_SUCCESS;
+    }
+    configure_log(line.options.log);
+    for (const std::string& warning : line.warnings) log_warning("{}", warning);
+    serve(std::move(line.options));
+    return EXIT_SUCCESS;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bankmld: {}\n", error.what());
+    return EXIT_FAILURE;
+  }
+}
+
+}  // namespace
+}  // namespace bankml
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a client that left is an error of its own write
+  return bankml::run(std::span<const char* const>(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0));
+}

@@ -1,7 +1,10 @@
 #pragma once
-// Log lines to stderr, one per call, safe from any thread. fmt's syntax: log_info("loaded {} tensors", n).
+// Log lines, to stderr unless configured otherwise, one per call, safe from any thread, in fmt's syntax:
+// log_info("loaded {} tensors", n).
 #include <fmt/core.h>
 
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -12,7 +15,20 @@ enum class LogLevel { error = 1, warning = 2, info = 3, trace = 4, debug = 5 };
 // Lines above this level are dropped before they are formatted. Default: info.
 void set_log_level(LogLevel level) noexcept;
 LogLevel log_level() noexcept;
-inline bool log_enabled(LogLevel level) noexcept { return level <= log_level(); }
+inline bool log_enabled(LogLevel level) noexcept {
+  return level <= log_level();
+}
+
+struct LogOptions {
+  int verbosity = 3;                // 0 nothing, 1 error, 2 warning, 3 info, 4 trace, 5 and above debug
+  bool disabled = false;            // nothing at all
+  std::string file = {};            // lines go there as well; "": nowhere else
+  std::optional<bool> colors = {};  // unset: where stderr is a terminal
+  bool level = true, time = true;   // in front of each line
+  bool json_lines = false;          // one JSON object a line, on stdout instead of stderr
+};
+// Before other threads log. Throws Error(io) if the file can't be opened.
+void configure_log(const LogOptions& options);
 
 // Writes one line, whatever the level.
 void write_log(LogLevel level, std::string_view line);

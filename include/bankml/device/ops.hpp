@@ -116,6 +116,12 @@ class Ops {
   // Walsh-Hadamard rotation first (section 4.6 of the arithmetic).
   virtual void rope_store(Stream& stream, const RopeStoreArgs& args, const KvLayout& kv, const BatchView& batch) = 0;
 
+  // Turns the keys in these cells of one sequence further by the angles of one position difference: `table` is one row of
+  // rope_table(). In the cache's own precision, as the peer does when positions move (docs/prompt-cache.md, 3.2). `blocks` as in
+  // BatchView, of one sequence; `cells` (n).
+  virtual void rotate_keys(Stream& stream, const KvLayout& kv, std::byte* const* blocks, const std::int32_t* cells, int n,
+                           const float* table, RopeStyle style, int n_rot) = 0;
+
   // out[r] = attention of row r over the visible cells of its sequence, (rows, heads * head_dim_v), in all formats of `out`.
   virtual void attention(Stream& stream, Activation& out, const AttentionArgs& args, const KvLayout& kv,
                          const BatchView& batch) = 0;

@@ -28,6 +28,8 @@ struct EngineOptions {
   std::optional<std::int64_t> cache_ram_mib;  // 0 off, negative no limit; unset: 8192 or a quarter of the available memory
   float slot_prompt_similarity = 0.1f;
   int n_predict = -1;                    // default token budget
+  bool unified_kv = false;               // every slot may use the whole context
+  bool cache_idle_slots = true;          // idle slots go to the prompt cache when a request starts
   bool context_shift = false;
   std::filesystem::path slot_save_path;  // empty: slot files are off
   bool warmup = true;

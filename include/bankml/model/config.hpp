@@ -1,8 +1,10 @@
 #pragma once
-// What a model's graph is made of, read once from the GGUF metadata. Differences between architectures are fields here; the name
-// of an architecture is compared in read_config() and nowhere else.
+// What a model's graph is made of, read once from the GGUF metadata. Differences between architectures are fields here;
+// the name of an architecture is compared in read_config() and nowhere else.
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bankml/device/ops.hpp"
@@ -14,10 +16,11 @@ namespace bankml {
 struct LayerConfig {
   int heads = 0, kv_heads = 0, hidden = 0;  // query heads, KV heads, width of the feed-forward part
   int window = 0;                           // 0: full attention
-  RopeParams rope;                          // style none: no rotation on this layer; factors set by read_config's owner
+  // Style none: no rotation on this layer. `factors` is left to the user of Model::rope_factors(). `attn_factor` is the
+  // whole magnitude of cosines and sines for ext_factor 0; otherwise the operator multiplies it by 1 + 0.1 ln(1 /
+  // freq_scale) (docs/architectures.md, 3.3).
+  RopeParams rope;
 };
-
-enum class RopeFactors { none, shared, short_context, long_context };  // tensors rope_freqs, rope_factors_short, _long
 
 struct ModelConfig {
   std::string architecture, name, file_type;  // file_type: "Q4_1", as the peer shows it
@@ -25,34 +28,37 @@ struct ModelConfig {
   int dim = 0, layers = 0, vocab = 0;
   int head_dim_k = 0, head_dim_v = 0;
   float norm_eps = 0.0f;
-  std::vector<LayerConfig> layer;             // `layers` of them
+  std::vector<LayerConfig> layer;  // `layers` of them
 
-  float embedding_scale = 1.0f;               // multiplied to the embedding row; 1: no multiplication
-  float attention_scale = 1.0f;               // given to the attention op
-  float q_scale = 1.0f;                       // multiplied into Q after the rotation; 1: no multiplication
+  float embedding_scale = 1.0f;                          // multiplied to the embedding row; 1: no multiplication
+  float attention_scale = 1.0f;                          // given to the attention op
+  float q_scale = 1.0f;                                  // multiplied into Q after the rotation; 1: no multiplication
   float attention_softcap = 0.0f, logit_softcap = 0.0f;  // 0: none
   float residual_scale = 1.0f, logit_scale = 1.0f;       // 1: none
   GluKind activation = GluKind::silu;
-  bool pre_norms = true;                      // attn_norm and ffn_norm
-  bool post_norms = false;                    // post_attention_norm and post_ffw_norm on the branches
+  bool pre_norms = true;    // attn_norm and ffn_norm
+  bool post_norms = false;  // post_attention_norm and post_ffw_norm on the branches
   enum class QkNorm { none, head, whole } qk_norm = QkNorm::none;
 
-  bool rope_long_factors = false;             // the file has longrope tensors
-  int rope_n_ctx_orig = 0;
+  bool rope_long_factors = false;  // scaling type longrope: tensors rope_factors_long and rope_factors_short
+  int rope_n_ctx_orig = 0;         // sequences with a larger context take the long ones
 };
 
-// User overrides of the position scaling, from the command line; unset: as the file says.
+// User overrides of the position scaling, from the command line; unset: as the file says. They must be finite; the base
+// above 1, the scale, the betas and the context above 0.
 struct RopeOverrides {
-  std::optional<float> freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow;
-  std::optional<int> orig_context;
-  std::optional<std::string> scaling;         // none, linear, yarn
+  std::optional<float> freq_base = {}, freq_scale = {}, ext_factor = {}, attn_factor = {}, beta_fast = {},
+                       beta_slow = {};
+  std::optional<int> orig_context = {};
+  std::optional<std::string> scaling = {};  // none, linear, yarn
 };
 
-// Throws Error(unsupported) for an architecture that isn't built in (naming it and those that are), Error(invalid_request) for
-// missing or inconsistent values, naming the key.
+// Throws Error(unsupported) for an architecture that isn't built in (naming it and those that are),
+// Error(invalid_request) for missing or inconsistent values, naming the key.
 ModelConfig read_config(const GgufFile& file, const RopeOverrides& overrides = {});
 
-// The tokenizer.ggml.* keys, checked for consistency.
+// The tokenizer.ggml.* keys, checked for consistency: throws Error(invalid_request) naming the key. Empty texts are
+// replaced by [EMPTY_id]; ids of special tokens that are not in the vocabulary are dropped with a warning.
 VocabularySource read_vocabulary(const GgufFile& file);
 
 // Text of tokenizer.chat_template (or its variant tokenizer.chat_template.NAME), "" if absent.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "bankml/device/ops.hpp"
@@ -66,21 +67,41 @@ class KvPool {
   std::unique_ptr<Slabs> slabs_;
 };
 
-// The blocks of one sequence; cell c lies in blocks()[c / 64]. Copying shares the blocks.
+// The KV of one sequence: positions 0 to length() - 1, each in a cell; cell c lies in blocks()[c / 64]. Cell c holds position c until
+// positions are dropped from the middle: then the cells that became free are filled first, the lowest ones first, as the peer does
+// (docs/prompt-cache.md, 3.3). Copying shares the blocks.
 class KvSequence {
  public:
-  std::int64_t cells() const noexcept { return cells_; }
+  struct Run {
+    std::int64_t from, count, to;  // positions [from, from + count) become [to, to + count)
+  };
+
+  std::int64_t length() const noexcept { return length_; }
+  std::int64_t cells() const noexcept { return cells_; }  // highest used cell + 1
+  std::int64_t cell_of(std::int64_t position) const noexcept {
+    return in_order() ? position : cell_of_[static_cast<std::size_t>(position)];
+  }
+  bool in_order() const noexcept { return position_of_.empty(); }  // cell c holds position c
+  // Position held by each cell, -1: free. Empty if in_order().
+  const std::vector<std::int32_t>& position_of() const noexcept { return position_of_; }
   const std::vector<KvBlock>& blocks() const noexcept { return blocks_; }
 
-  // Forgets all cells from n on; blocks that become empty are given back.
+  // Forgets positions from n on; blocks that become empty at the end are given back.
   void truncate(std::int64_t n);
-  // Makes room for cells [cells(), n), with private blocks for all that will be written: a shared block that is partly used is
-  // copied first, on `stream`. Throws Error(out_of_memory) and is then unchanged.
+  // Makes room for positions [length(), n), in blocks of this sequence alone: a shared block that will be written is copied first,
+  // on `stream`. Throws Error(out_of_memory) and is then unchanged.
   void extend(std::int64_t n, KvPool& pool, Stream& stream);
+  // Keeps only these runs, in ascending order, which together become positions 0 to n - 1. Contents stay in their cells. The cells of
+  // runs that move are made private to this sequence, since their keys have to be rotated.
+  void keep(std::span<const Run> runs, KvPool& pool, Stream& stream);
 
  private:
+  void make_private(std::span<const std::size_t> blocks, KvPool& pool, Stream& stream);
+
   std::vector<KvBlock> blocks_;
-  std::int64_t cells_ = 0;
+  std::int64_t cells_ = 0, length_ = 0;
+  std::vector<std::int32_t> position_of_, cell_of_;  // empty while in order
+  std::int64_t search_from_ = 0;                     // no cell below is free; unused while in order
 };
 
 }  // namespace bankml

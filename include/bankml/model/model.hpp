@@ -1,5 +1,5 @@
 #pragma once
-// A loaded model: configuration, weights on a device, tokenizer; and the forward pass over rows of any sequences.
+// A loaded model: file, configuration and weights on a device; and the forward pass over rows of any sequences.
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -29,6 +29,10 @@ class Model {
   // naming it.
   static std::unique_ptr<Model> load(const std::filesystem::path& path, Device& device, const RopeOverrides& overrides = {},
                                      const std::function<void(double)>& progress = {});
+  // The same from an open file. All of the file is checked before memory of the device is taken; a weight that the device keeps in
+  // another form no longer counts as resident in the mapping.
+  static std::unique_ptr<Model> load(GgufFile file, Device& device, const RopeOverrides& overrides = {},
+                                     const std::function<void(double)>& progress = {});
 
   const ModelConfig& config() const noexcept { return config_; }
   const GgufFile& file() const noexcept { return file_; }
@@ -40,7 +44,8 @@ class Model {
   const float* output_bias() const noexcept { return output_bias_.as<float>(); }
   // Host memory, (n_rot / 2) or nullptr; long factors if the context of a sequence exceeds the original one.
   const float* rope_factors(std::int64_t sequence_context) const noexcept;
-  std::int64_t parameters() const noexcept { return parameters_; }
+  std::int64_t parameters() const noexcept { return parameters_; }      // elements of all tensors of the file
+  std::int64_t tensor_bytes() const noexcept { return tensor_bytes_; }  // and their size in it
 
  private:
   Model(GgufFile file, Device& device) : file_(std::move(file)), device_(device) {}
@@ -51,7 +56,7 @@ class Model {
   std::unique_ptr<Weight> token_embedding_, output_;
   Buffer output_norm_, output_bias_;
   std::vector<float> rope_freqs_, rope_short_, rope_long_;
-  std::int64_t parameters_ = 0;
+  std::int64_t parameters_ = 0, tensor_bytes_ = 0;
 };
 
 // One row of a forward pass: `token` at `position` of sequences[sequence].
@@ -75,10 +80,13 @@ class Transformer {
   Transformer(const Model& model, KvPool& pool, const TransformerLimits& limits);
   ~Transformer();
 
-  // Runs rows (at most max_rows) of the sequences; each sequence is extended to hold its rows first (cell = position).
+  // Runs rows (at most max_rows) of the sequences; each sequence is extended to hold its rows first.
   // Waits for nothing but the logits, which are then readable through logits(). Throws Error(out_of_memory) before anything is
   // changed, Error(device) if the device failed.
   void forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences);
+
+  // KvSequence::keep(), and turns the keys of the runs that move to their new positions. Waits until it is done.
+  void keep(KvSequence& sequence, std::span<const KvSequence::Run> runs);
 
   // Logits (vocab) of the i-th row that wanted them in the last forward(); valid until the next.
   std::span<const float> logits(int i) const noexcept;

@@ -1,109 +1,86 @@
 #pragma once
-// Mat-muls with weights in floating point, over the operations of a `Simd` struct (docs/exact-arithmetic.md, 2.9
-// and 3.4).
-#include "device/cpu/matmul_kernels.hpp"
+// The inner loops of norm, rotation, activation functions and attention, compiled once for each instruction set from one
+// text (float_kernels_impl.hpp over simd_*.hpp) and reached through a table. All sets give the same bits.
+#include <cstddef>
+#include <cstdint>
+
+#include "bankml/base/numeric.hpp"
+#include "bankml/device/ops.hpp"
+#include "device/cpu/isa.hpp"
+
+// In front of a loop over registers: only when it is unrolled can its array be kept in them.
+#if defined(__clang__)
+#define BANKML_UNROLL _Pragma("unroll")
+#else
+#define BANKML_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 namespace bankml {
-namespace {
 
-inline void finish_one(const MatmulJob& job, std::int64_t row, int token, float sum) noexcept {
-  const std::int64_t at = token * job.rows + row;
-  if (job.bias) sum += job.bias[row];
-  if (job.scale != 1.0f) sum *= job.scale;
-  if (job.residual) sum += job.residual[at];
-  job.out[at] = sum;
+// One query row of one head on the tiled path. `q` and `acc` belong to the caller; max starts at -infinity, the rest at 0.
+struct TiledRow {
+  const float* q;         // (head_dim_k)
+  float* acc;             // (head_dim_v), weighted sum of V
+  float max, sum;         // largest score so far, sum of the weights
+  std::uint64_t visible;  // cells of the present block that the row sees
+};
+
+struct TileShape {
+  DType type;  // of K and V: f16 or f32
+  int head_dim_k, head_dim_v;
+  float scale, softcap;  // softcap 0: none; otherwise scale is already divided by it
+};
+
+// One item of the one-chunk and split paths: one query row, some heads of one KV head.
+struct CellsState {
+  DType type_k, type_v;
+  int head_dim_k, head_dim_v;
+  float scale, softcap;  // as in TileShape
+  int heads;
+  const float* q;            // (heads, head_dim_k): as the dot product reads it; rounded to half for half K
+  const std::int8_t* q8;     // (heads, head_dim_k) for q8_0 K
+  const float* q8_scale;     // (heads, head_dim_k / 32) for q8_0 K
+  float* acc;                // (heads, head_dim_v)
+  float* max;                // (heads)
+  float* sum;                // (heads)
+  float* weights;            // scratch, (heads, kBlockCells)
+  std::uint64_t* raises;     // scratch, (heads): cells that raise the maximum
+  float* folded;             // scratch, (heads, 8, 8)
+};
+
+inline constexpr int kQ8Block = 32;       // elements of a q8_0 block
+inline constexpr int kQ8BlockBytes = 34;  // half scale, then the integers
+
+// Bytes of a row of K or V of one head.
+constexpr std::size_t kv_row_bytes(DType type, int head_dim) noexcept {
+  const auto n = static_cast<std::size_t>(head_dim);
+  return type == DType::f16 ? 2 * n : type == DType::f32 ? 4 * n : n / kQ8Block * kQ8BlockBytes;
 }
 
-// c + a * b over n elements of one row and T rows of x that are `stride` apart; one accumulator each.
-template <class T, int tokens>
-void dot_many(const T* w, const T* x, std::int64_t stride, std::int64_t n, float (&out)[tokens]) noexcept {
-  Simd::Sixteen acc[tokens];
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    for (std::int64_t i = 0; i < n; i += 32) {
-      const Simd::Sixteen first = Simd::firsts(w + i), second = Simd::seconds(w + i);
-#pragma GCC unroll 8
-      for (int t = 0; t < tokens; ++t) {
-        const bfloat16* p = x + t * stride + i;
-        acc[t] = Simd::fma(first, Simd::firsts(p), Simd::fma(second, Simd::seconds(p), acc[t]));
-      }
-    }
-  } else {
-    for (std::int64_t i = 0; i < n; i += 16) {
-      const Simd::Sixteen row = Simd::load16(w + i);
-#pragma GCC unroll 8
-      for (int t = 0; t < tokens; ++t) acc[t] = Simd::fma(row, Simd::load16(x + t * stride + i), acc[t]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int t = 0; t < tokens; ++t) out[t] = Simd::tree16(acc[t]);
-}
+struct FloatKernels {
+  // out = (x * scale) * weight + residual; weight, residual: may be none. out may be x or residual.
+  void (*norm_row)(float* out, const float* x, float scale, const float* weight, const float* residual, int n);
+  // out = silu(gate) * up
+  void (*silu_mul)(float* out, const float* gate, const float* up, int n);
+  // out = gelu(gate) * up; table: gelu of every half
+  void (*gelu_mul)(float* out, const float* gate, const float* up, const half* table, int n);
+  // Rotates pairs of x in place; table: (n_rot / 2) of cosine, sine.
+  void (*rotate_adjacent)(float* x, const float* table, int n_rot);
+  void (*rotate_neox)(float* x, const float* table, int n_rot);
+  void (*store_half)(half* out, const float* x, int n);
 
-template <class T>
-float dot_one(const T* w, const T* x, std::int64_t n) noexcept {
-  Simd::Sixteen acc[4];
-  std::int64_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-#pragma GCC unroll 8
-    for (int k = 0; k < 4; ++k) acc[k] = Simd::fma(Simd::load16(w + i + 16 * k), Simd::load16(x + i + 16 * k), acc[k]);
-  }
-  float sum = Simd::tree16(Simd::add(Simd::add(acc[0], acc[2]), Simd::add(acc[1], acc[3])));
-  if constexpr (std::is_same_v<T, float>) {
-    for (; i < n / 8 * 8; ++i) sum += w[i] * x[i];
-    for (; i < n; ++i) sum = __builtin_fmaf(w[i], x[i], sum);
-    return sum;
-  } else {
-    double total = sum;
-    for (; i < n; ++i) total += static_cast<double>(to_float(w[i]) * to_float(x[i]));
-    return static_cast<float>(total);
-  }
-}
+  // Floats a tiled block needs as scratch for K, V and what else; attend_tile() takes them aligned to 64 bytes.
+  std::size_t (*tile_scratch)(const TileShape& shape);
+  // All `rows` over one block of cells: k (kBlockCells, head_dim_k), v alike.
+  void (*attend_tile)(TiledRow* rows, int count, const TileShape& shape, const std::byte* k, const std::byte* v,
+                      float* scratch);
+  // All heads over cells [begin, end) of one block, every one of them visible.
+  void (*attend_cells)(const CellsState& state, const std::byte* k, const std::byte* v, int begin, int end);
+};
 
-template <>
-float dot_one(const bfloat16* w, const bfloat16* x, std::int64_t n) noexcept {
-  Simd::Sixteen acc[2];
-  std::int64_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-#pragma GCC unroll 8
-    for (int k = 0; k < 2; ++k) {
-      const bfloat16 *p = w + i + 32 * k, *q = x + i + 32 * k;
-      acc[k] = Simd::fma(Simd::firsts(p), Simd::firsts(q), Simd::fma(Simd::seconds(p), Simd::seconds(q), acc[k]));
-    }
-  }
-  double sum = static_cast<double>(Simd::tree16(acc[0])) + static_cast<double>(Simd::tree16(acc[1]));
-  for (; i < n; ++i) sum += static_cast<double>(to_float(w[i]) * to_float(x[i]));
-  return static_cast<float>(sum);
-}
+// The last is a test's: the AVX-512 kernels on emulated intrinsics.
+extern const FloatKernels float_kernels_portable, float_kernels_avx2, float_kernels_avx512, float_kernels_avx512_simde;
 
-template <class T, int tokens>
-void float_tile(const MatmulJob& job, const T* w, const T* x, std::int64_t row, int token) noexcept {
-  float sums[tokens];
-  dot_many(w, x + token * job.cols, job.cols, job.cols, sums);
-#pragma GCC unroll 8
-  for (int t = 0; t < tokens; ++t) finish_one(job, row, token + t, sums[t]);
-}
+const FloatKernels& float_kernels(Isa isa) noexcept;
 
-template <class T>
-void float_matmul(const MatmulJob& job, std::int64_t row, std::int64_t row_end, int token, int token_end) {
-  const MatmulShape shape{job.rows, job.cols, job.batch, false};
-  const T* x;
-  bool many = sums_in_sixteen_lanes(shape);
-  if constexpr (std::is_same_v<T, float>) x = job.f32;
-  if constexpr (std::is_same_v<T, half>) x = job.f16;
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    x = job.bf16;
-    many = sums_pairs_in_sixteen_lanes(shape);
-  }
-  for (std::int64_t r = row; r < row_end; ++r) {
-    const T* w = reinterpret_cast<const T*>(job.quants) + r * job.cols;
-    int t = token;
-    if (many) {
-      for (; t + 4 <= token_end; t += 4) float_tile<T, 4>(job, w, x, r, t);
-      for (; t < token_end; ++t) float_tile<T, 1>(job, w, x, r, t);
-    } else {
-      for (; t < token_end; ++t) finish_one(job, r, t, dot_one(w, x + t * job.cols, job.cols));
-    }
-  }
-}
-
-}  // namespace
 }  // namespace bankml

@@ -1,6 +1,6 @@
 #pragma once
-// The table of the kernels in matmul_kernels.hpp and float_kernels.hpp.
-#include "device/cpu/float_kernels.hpp"
+// The table of the kernels in matmul_kernels.hpp and float_dots.hpp.
+#include "device/cpu/float_dots.hpp"
 #include "device/cpu/matmul_kernels.hpp"
 
 namespace bankml {

@@ -1,4 +1,4 @@
-#include "device/cpu/simd_avx2.hpp"
+#include "device/cpu/rows_avx2.hpp"
 //
 #include "device/cpu/kernel_table.hpp"
 

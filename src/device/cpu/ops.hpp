@@ -27,6 +27,8 @@ class CpuOps final : public Ops {
   // rope.cpp
   void rope_table(Stream& stream, float* table, const RopeParams& params, const BatchView& batch) override;
   void rope_store(Stream& stream, const RopeStoreArgs& args, const KvLayout& kv, const BatchView& batch) override;
+  void rotate_keys(Stream& stream, const KvLayout& kv, std::byte* const* blocks, const std::int32_t* cells, int n,
+                   const float* table, RopeStyle style, int n_rot) override;
   // attention.cpp
   void attention(Stream& stream, Activation& out, const AttentionArgs& args, const KvLayout& kv,
                  const BatchView& batch) override;

@@ -1,202 +1,94 @@
 #pragma once
-// The operations of the kernels in AVX2: two weight rows are two registers.
-#include "device/cpu/simd_rows256.hpp"
+// Sixteen floats in two AVX registers; contracts in simd_portable.hpp.
+#include <cstdint>
 
-namespace bankml {
-namespace {
+#include "bankml/base/numeric.hpp"
+#include "device/cpu/exp_constants.hpp"
+#include "device/cpu/float_kernels.hpp"
+#include "device/cpu/intrinsics.hpp"
 
-// Shuffles that bring scale 2j of 16, or j of 8, to the upper byte of each of the first eight 16-bit numbers, and scale
-// 2j + 1, or j again, to that of the others: a shift brings it down with its sign.
-template <int subs>
-struct ScalePlaces {
-  alignas(32) std::uint8_t of[8][32] = {};
-  constexpr ScalePlaces() {
-    for (int j = 0; j < 8; ++j) {
-      for (int i = 0; i < 32; ++i) {
-        const int scale = subs == 8 ? j : 2 * j + i / 16;
-        of[j][i] = i % 2 == 0 ? 0x80 : static_cast<std::uint8_t>(scale);
-      }
-    }
-  }
-};
-template <int subs>
-constexpr ScalePlaces<subs> kScalePlaces;
+namespace bankml::simd_avx2 {
 
-struct Simd : Rows256 {
-  using Rows256::add;
-  using Rows256::fma;
+#include "device/cpu/simd_x86.hpp"
 
-  struct Bytes {
-    __m256i a, b;  // codes or integers of 32 elements of two rows
-  };
-  struct Ints {
-    __m256i a, b;
-  };
-  struct Lanes {
-    __m256 a, b;
-  };
-  using Act = __m256i;  // 32 integers of a token
-  using Scales = Ints;  // 16-bit, for each row one for the first and one for the second 16 elements
-
-  // Pairs of rows that keep their sums in registers while `tokens` tokens pass.
-  static constexpr int pairs(int tokens) noexcept { return tokens == 1 ? 4 : tokens == 2 ? 2 : 1; }
-
-  static Act act(const std::int8_t* p) noexcept { return load256(p); }
-
-  template <int bits>
-  static Bytes codes(const std::uint8_t* plane, int pair) noexcept {
-    if constexpr (bits == 8) {
-      return {load256(plane + 64 * pair), load256(plane + 64 * pair + 32)};
-    } else {
-      constexpr int per_byte = 8 / bits;
-      const __m256i v = load256(plane + 2 * pair / per_byte * 32);
-      const __m256i mask = _mm256_set1_epi8((1 << bits) - 1);
-      const int shift = 2 * pair % per_byte * bits;
-      return {_mm256_and_si256(_mm256_srli_epi16(v, shift), mask),
-              _mm256_and_si256(_mm256_srli_epi16(v, shift + bits), mask)};
-    }
-  }
-  template <int low_bits>
-  static Bytes join(Bytes low, Bytes high) noexcept {
-    return {_mm256_or_si256(low.a, _mm256_slli_epi16(high.a, low_bits)),
-            _mm256_or_si256(low.b, _mm256_slli_epi16(high.b, low_bits))};
-  }
-  template <int offset>
-  static Bytes minus(Bytes w) noexcept {
-    return {_mm256_sub_epi8(w.a, _mm256_set1_epi8(offset)), _mm256_sub_epi8(w.b, _mm256_set1_epi8(offset))};
-  }
-  static Bytes iq4(Bytes w) noexcept { return {iq4_values(w.a), iq4_values(w.b)}; }
-
-  static Ints int_lanes_zero() noexcept { return {int_zero(), int_zero()}; }
-  static Lanes lanes_zero() noexcept { return {zero(), zero()}; }
-
-  // Products of neighbours, added: 16-bit sums of two, which don't overflow for codes below 129.
-  template <bool is_signed>
-  static __m256i dot2(__m256i w, Act x) noexcept {
-    if constexpr (is_signed) return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-    return _mm256_maddubs_epi16(w, x);
-  }
-  template <bool is_signed>
-  static Ints dot(Bytes w, Act x) noexcept {
-    const __m256i ones = _mm256_set1_epi16(1);
-    return {_mm256_madd_epi16(dot2<is_signed>(w.a, x), ones), _mm256_madd_epi16(dot2<is_signed>(w.b, x), ones)};
-  }
-  template <bool is_signed>
-  static Ints scaled_dot(Ints sum, Bytes w, Act x, Scales s) noexcept {
-    return {_mm256_add_epi32(sum.a, _mm256_madd_epi16(dot2<is_signed>(w.a, x), s.a)),
-            _mm256_add_epi32(sum.b, _mm256_madd_epi16(dot2<is_signed>(w.b, x), s.b))};
-  }
-  // Scales 2j and 2j + 1 of 16 in each row, or scale j of 8 twice.
-  template <int subs>
-  static Scales scales(const std::uint8_t* of_rows, int pair, int j) noexcept {
-    return {one_scales<subs>(of_rows + 2 * pair * subs, j), one_scales<subs>(of_rows + (2 * pair + 1) * subs, j)};
-  }
-  // Sixteen scales of each row times sixteen 16-bit numbers, neighbours added.
-  static Ints all_scales_dot(const std::uint8_t* of_rows, int pair, const std::int16_t* sums) noexcept {
-    const auto* rows = reinterpret_cast<const __m128i*>(of_rows + 32 * pair);
-    const __m256i s = load256(sums);
-    return {_mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(rows)), s),
-            _mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(rows + 1)), s)};
-  }
-  template <int bits>
-  static Ints minus_shifted(Ints sum, Ints x) noexcept {
-    return {_mm256_sub_epi32(sum.a, _mm256_slli_epi32(x.a, bits)),
-            _mm256_sub_epi32(sum.b, _mm256_slli_epi32(x.b, bits))};
-  }
-  static Lanes fma(const float* d, Ints x, Lanes acc) noexcept {
-    return {_mm256_fmadd_ps(_mm256_broadcast_ss(d), _mm256_cvtepi32_ps(x.a), acc.a),
-            _mm256_fmadd_ps(_mm256_broadcast_ss(d + 1), _mm256_cvtepi32_ps(x.b), acc.b)};
-  }
-  // The sums (T8) of rows 2 * first and on, for each token.
-  template <int pairs, int tokens>
-  static void sum_to(float (&out)[tokens][8], int first, const Lanes (&acc)[pairs][tokens]) noexcept {
-    if constexpr (pairs == 4) {
-      for (int t = 0; t < tokens; ++t) store(out[t], sum(acc[0][t], acc[1][t], acc[2][t], acc[3][t]));
-    } else if constexpr (pairs == 2) {
-      static_assert(tokens == 2);
-      const __m256 s = sum(acc[0][0], acc[1][0], acc[0][1], acc[1][1]);
-      _mm_storeu_ps(out[0] + 2 * first, _mm256_castps256_ps128(s));
-      _mm_storeu_ps(out[1] + 2 * first, _mm256_extractf128_ps(s, 1));
-    } else {
-      static_assert(pairs == 1 && (tokens == 3 || tokens == 4));
-      alignas(32) float s[8];
-      _mm256_store_ps(s, sum(acc[0][0], acc[0][1], acc[0][2], acc[0][tokens - 1]));
-#pragma GCC unroll 8
-      for (int t = 0; t < tokens; ++t) __builtin_memcpy(out[t] + 2 * first, s + 2 * t, 2 * sizeof(float));
-    }
-  }
-  static Rows sum(const Lanes& p, const Lanes& q, const Lanes& r, const Lanes& s) noexcept {
-    return tree8({p.a, p.b, q.a, q.b, r.a, r.b, s.a, s.b});
-  }
-  static IntRows sum(const Ints& p, const Ints& q, const Ints& r, const Ints& s) noexcept {
-    return sum8({p.a, p.b, q.a, q.b, r.a, r.b, s.a, s.b});
-  }
-
-  // Integer sums of columns, eight rows in the lanes.
-  template <bool is_signed>
-  struct ColumnSum {
-    __m256i value = _mm256_setzero_si256();
-    void add(__m256i w, const std::int8_t* four) noexcept {
-      const __m256i x = broadcast_dword(four);
-      if constexpr (is_signed) {  // up to 127 * 127 each: only two fit into 16 bits
-        value = _mm256_add_epi32(value, _mm256_madd_epi16(dot2<true>(w, x), _mm256_set1_epi16(1)));
-      } else {  // eight columns of codes below 16 fit: 8 * 2 * 15 * 127 < 2^15
-        value = _mm256_add_epi16(value, dot2<false>(w, x));
-      }
-    }
-    IntRows ints() const noexcept { return is_signed ? value : _mm256_madd_epi16(value, _mm256_set1_epi16(1)); }
-    IntRows scaled(__m256i scale) const noexcept { return _mm256_madd_epi16(value, scale); }
-  };
-  // Of pairs of 16-bit scales the first or second of each, in the form that scaled() wants.
-  static __m256i scale_of_pair(__m256i pairs, int second) noexcept {
-    const __m256i one = second ? _mm256_srli_epi32(pairs, 16) : _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff));
-    return _mm256_or_si256(one, _mm256_slli_epi32(one, 16));
-  }
-
-  // Sixteen float lanes.
-  struct Sixteen {
-    __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
-  };
-  static Sixteen load16(const float* p) noexcept {
-    return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
-  }
-  static Sixteen load16(const half* p) noexcept {
-    return {widen(p), widen(p + 8)};
-  }
-  // Of sixteen pairs the first, or second, elements.
-  static Sixteen firsts(const bfloat16* p) noexcept {
-    return pick<false>(p);
-  }
-  static Sixteen seconds(const bfloat16* p) noexcept {
-    return pick<true>(p);
-  }
-  static Sixteen fma(Sixteen a, Sixteen b, Sixteen c) noexcept {
-    return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
-  }
-  static Sixteen add(Sixteen a, Sixteen b) noexcept {
-    return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
-  }
-  static float tree16(Sixteen a) noexcept {
-    return tree8(_mm256_add_ps(a.low, a.high));
-  }
-
- private:
-  template <int subs>
-  static __m256i one_scales(const std::uint8_t* p, int j) noexcept {
-    const auto* bytes = reinterpret_cast<const __m128i*>(p);
-    const __m256i row = _mm256_broadcastsi128_si256(subs == 8 ? _mm_loadl_epi64(bytes) : _mm_loadu_si128(bytes));
-    return _mm256_srai_epi16(_mm256_shuffle_epi8(row, load256(kScalePlaces<subs>.of[j])), 8);
-  }
-  template <bool second>
-  static Sixteen pick(const bfloat16* p) noexcept {
-    const auto one = [](const void* q) {
-      const __m256i v = load256(q);
-      return _mm256_castsi256_ps(second ? _mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(0xffff0000u)))
-                                        : _mm256_slli_epi32(v, 16));
-    };
-    return {one(p), one(p + 16)};
-  }
+struct F32x16 {
+  __m256 lo, hi;
 };
 
-}  // namespace
-}  // namespace bankml
+inline constexpr int kProductRows = 6, kProductVectors = 1, kCellVectors = 2;
+
+inline F32x16 broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline F32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline void store(float* p, F32x16 x) {
+  _mm256_storeu_ps(p, x.lo);
+  _mm256_storeu_ps(p + 8, x.hi);
+}
+inline F32x16 load_half(const half* p) { return {load_half8(p), load_half8(p + 8)}; }
+inline void store_half(half* p, F32x16 x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(x.hi, _MM_FROUND_TO_NEAREST_INT));
+}
+inline F32x16 load_int8(const std::int8_t* p) {
+  const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(x, 8)))};
+}
+
+inline F32x16 add(F32x16 a, F32x16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+inline F32x16 sub(F32x16 a, F32x16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+inline F32x16 mul(F32x16 a, F32x16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+inline F32x16 div(F32x16 a, F32x16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+inline F32x16 max(F32x16 a, F32x16 b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+inline F32x16 min(F32x16 a, F32x16 b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+inline F32x16 fnma(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm256_fnmadd_ps(a.lo, b.lo, c.lo), _mm256_fnmadd_ps(a.hi, b.hi, c.hi)};
+}
+inline F32x16 fmaddsub(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm256_fmaddsub_ps(a.lo, b.lo, c.lo), _mm256_fmaddsub_ps(a.hi, b.hi, c.hi)};
+}
+inline __m256 round_to_half8(__m256 x) { return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)); }
+inline F32x16 round_to_half(F32x16 a) { return {round_to_half8(a.lo), round_to_half8(a.hi)}; }
+
+inline __m256 select8(int bits, __m256 a, __m256 b) {
+  const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i chosen = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(bits), lanes), lanes);
+  return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(chosen));
+}
+inline F32x16 select(std::uint16_t bits, F32x16 a, F32x16 b) {
+  return {select8(bits & 0xff, a.lo, b.lo), select8(bits >> 8, a.hi, b.hi)};
+}
+inline float reduce_max(F32x16 a) {
+  const __m256 eight = _mm256_max_ps(a.lo, a.hi);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+inline F32x16 duplicate_even(F32x16 a) { return {_mm256_moveldup_ps(a.lo), _mm256_moveldup_ps(a.hi)}; }
+inline F32x16 duplicate_odd(F32x16 a) { return {_mm256_movehdup_ps(a.lo), _mm256_movehdup_ps(a.hi)}; }
+inline F32x16 swap_pairs(F32x16 a) { return {_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)}; }
+inline void load_pairs8(const float* p, __m256& even, __m256& odd) {
+  const __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8);
+  const __m256 lo = _mm256_permute2f128_ps(a, b, 0x20), hi = _mm256_permute2f128_ps(a, b, 0x31);
+  even = _mm256_shuffle_ps(lo, hi, 0x88);
+  odd = _mm256_shuffle_ps(lo, hi, 0xdd);
+}
+inline void load_pairs(const float* p, F32x16& even, F32x16& odd) {
+  load_pairs8(p, even.lo, odd.lo);
+  load_pairs8(p + 16, even.hi, odd.hi);
+}
+
+inline F32x8 fold(F32x16 a) { return _mm256_add_ps(a.lo, a.hi); }
+
+inline F32x16 scale_by_power(F32x16 a, F32x16 z) {
+  return {scale_by_power8(a.lo, z.lo), scale_by_power8(a.hi, z.hi)};
+}
+inline F32x16 scale_by_small_power(F32x16 a, F32x16 z) {
+  return {scale_by_small_power8(a.lo, z.lo), scale_by_small_power8(a.hi, z.hi)};
+}
+
+inline F32x16 expf_of_nonpositive(F32x16 x) { return {expf_of_nonpositive8(x.lo), expf_of_nonpositive8(x.hi)}; }
+
+}  // namespace bankml::simd_avx2

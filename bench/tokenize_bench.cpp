@@ -1,0 +1,60 @@
+// Tokenization speed: tokenize_bench MODEL.gguf TEXT_FILE prints milliseconds per megabyte, the best of several runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "bankml/model/config.hpp"
+#include "bankml/model/gguf.hpp"
+#include "bankml/text/tokenizer.hpp"
+
+namespace {
+
+std::string read_text(const char* path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw std::runtime_error(fmt::format("{}: can't be read", path));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void run(const char* model, const char* text_file) {
+  using Clock = std::chrono::steady_clock;
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  constexpr int kRuns = 7;
+
+  const bankml::GgufFile file = bankml::GgufFile::open(model);
+  const auto loading = Clock::now();
+  const bankml::Tokenizer tokenizer(bankml::read_vocabulary(file));
+  fmt::print("load   {:8.1f} ms\n", Milliseconds(Clock::now() - loading).count());
+
+  const std::string text = read_text(text_file);
+  const double megabytes = static_cast<double>(text.size()) / 1e6;
+  std::vector<bankml::TokenId> ids;
+  const auto measure = [&](const char* what, auto&& work) {
+    double best = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kRuns; ++i) {
+      const auto start = Clock::now();
+      work();
+      best = std::min(best, Milliseconds(Clock::now() - start).count());
+    }
+    fmt::print("{} {:8.1f} ms/MB\n", what, best / megabytes);
+  };
+  measure("encode", [&] { ids = tokenizer.encode(text, false, true); });
+  measure("decode", [&] { tokenizer.decode(ids, true); });
+  fmt::print("{} bytes, {} tokens\n", text.size(), ids.size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 3) throw std::runtime_error("usage: tokenize_bench MODEL.gguf TEXT_FILE");
+  run(argv[1], argv[2]);
+} catch (const std::exception& error) {
+  fmt::print(stderr, "{}\n", error.what());
+  return 1;
+}

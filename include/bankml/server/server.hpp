@@ -1,0 +1,81 @@
+#pragma once
+// The HTTP server: llama-server's routes (docs/http-api.md) on a pool of I/O threads. It listens before the model is
+// loaded and answers 503 until set_ready().
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bankml/engine/engine.hpp"
+#include "bankml/server/completion_service.hpp"
+#include "bankml/text/chat_template.hpp"
+#include "bankml/text/tokenizer.hpp"
+
+namespace bankml {
+
+struct ServerOptions {
+  std::vector<std::string> hosts = {"127.0.0.1"};  // addresses or names, or paths of UNIX sockets ending in ".sock"
+  int port = 8080;                                 // 0: any free port, with one TCP host only
+  bool reuse_port = false;
+  std::string api_prefix;             // "" or "/p", without a slash at the end
+  std::vector<std::string> api_keys;  // none: everything is open
+  std::string cors_origins = "*", cors_methods = "GET, POST, DELETE, OPTIONS", cors_headers = "*";
+  bool cors_credentials = true;
+  int timeout_s = 3600;  // of reading a request and of each write
+  int threads = -1;      // below 1: chosen by the machine
+  bool ui = true;
+  bool slots = true, metrics = false, props = false;  // whether GET /slots, GET /metrics and POST /props answer
+  bool verbose = false;                               // whether OpenAI answers have the field "__verbose"
+  int sse_ping_interval_s = 30;                       // silence before an SSE comment; below 1: never
+  CompletionParams defaults;                          // of the request fields
+};
+
+// What GET /props and GET /v1/models say about the model.
+struct ModelInfo {
+  std::string id;                          // what the API calls it
+  std::vector<std::string> aliases, tags;  // sorted
+  std::string path, file_type;             // as loaded; "Q4_1"
+  int context_train = 0, dim = 0;
+  std::int64_t parameters = 0;
+  std::uint64_t bytes = 0;  // of all tensors
+};
+// Fills everything but id, aliases and tags.
+ModelInfo describe_model(const Model& model, std::string path);
+
+// What the routes work with once the model is loaded. Everything pointed to outlives the server's stop().
+struct App {
+  ModelInfo model;
+  const Tokenizer* tokenizer = nullptr;
+  const ChatTemplate* chat_template = nullptr;
+  std::string tool_use_template;  // source of the model's tool_use variant, "" if it has none
+  CompletionService* engine = nullptr;
+};
+
+class Server {
+ public:
+  explicit Server(ServerOptions options);
+  ~Server();  // stop()
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Binds, listens and starts the threads. Throws Error(invalid_request) for addresses that can't be used together and
+  // Error(io), naming the address, for one that can't be bound.
+  void start();
+  // "http://127.0.0.1:8080", one per listener, with the ports that were really bound. After start().
+  std::vector<std::string> addresses() const;
+  int port() const noexcept;  // of the first TCP listener; 0 if there is none
+
+  // From here on requests are served. Once, from any thread.
+  void set_ready(App app);
+
+  // Closes the listeners, cancels all work, ends streams and connections and joins the threads: takes seconds at most,
+  // whatever the clients do. Idempotent; not from one of the server's own threads. The engine is needed until it
+  // returns.
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bankml

@@ -1,0 +1,179 @@
+#pragma once
+// The operations of the kernels in AVX2: two weight rows are two registers.
+#include "device/cpu/rows_256.hpp"
+
+namespace bankml {
+namespace {
+
+struct Simd : Rows256 {
+  using Rows256::add;
+  using Rows256::fma;
+
+  struct Bytes {
+    __m256i a, b;  // codes or integers of 32 elements of two rows
+  };
+  struct Ints {
+    __m256i a, b;
+  };
+  struct Lanes {
+    __m256 a, b;
+  };
+  using Act = __m256i;  // 32 integers of a token
+  using Scales = Ints;  // 16-bit, for each row one for the first and one for the second 16 elements
+
+  // Pairs of rows that keep their sums in registers while `tokens` tokens pass.
+  static constexpr int pairs(int tokens) noexcept { return tokens == 1 ? 4 : tokens == 2 ? 2 : 1; }
+
+  static Act act(const std::int8_t* p) noexcept { return load256(p); }
+
+  template <int bits>
+  static Bytes codes(const std::uint8_t* plane, int pair) noexcept {
+    if constexpr (bits == 8) {
+      return {load256(plane + 64 * pair), load256(plane + 64 * pair + 32)};
+    } else {
+      constexpr int per_byte = 8 / bits;
+      const __m256i v = load256(plane + 2 * pair / per_byte * 32);
+      const __m256i mask = _mm256_set1_epi8((1 << bits) - 1);
+      const int shift = 2 * pair % per_byte * bits;
+      return {_mm256_and_si256(_mm256_srli_epi16(v, shift), mask),
+              _mm256_and_si256(_mm256_srli_epi16(v, shift + bits), mask)};
+    }
+  }
+  template <int low_bits>
+  static Bytes join(Bytes low, Bytes high) noexcept {
+    return {_mm256_or_si256(low.a, _mm256_slli_epi16(high.a, low_bits)),
+            _mm256_or_si256(low.b, _mm256_slli_epi16(high.b, low_bits))};
+  }
+  template <int offset>
+  static Bytes minus(Bytes w) noexcept {
+    return {_mm256_sub_epi8(w.a, _mm256_set1_epi8(offset)), _mm256_sub_epi8(w.b, _mm256_set1_epi8(offset))};
+  }
+  static Bytes iq4(Bytes w) noexcept { return {iq4_values(w.a), iq4_values(w.b)}; }
+
+  static Ints int_lanes_zero() noexcept { return {int_zero(), int_zero()}; }
+  static Lanes lanes_zero() noexcept { return {zero(), zero()}; }
+
+  // Products of neighbours, added: 16-bit sums of two, which don't overflow for codes below 129.
+  template <bool is_signed>
+  static __m256i dot2(__m256i w, Act x) noexcept {
+    if constexpr (is_signed) return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    return _mm256_maddubs_epi16(w, x);
+  }
+  template <bool is_signed>
+  static Ints dot(Bytes w, Act x) noexcept {
+    const __m256i ones = _mm256_set1_epi16(1);
+    return {_mm256_madd_epi16(dot2<is_signed>(w.a, x), ones), _mm256_madd_epi16(dot2<is_signed>(w.b, x), ones)};
+  }
+  template <bool is_signed>
+  static Ints scaled_dot(Ints sum, Bytes w, Act x, Scales s) noexcept {
+    return {_mm256_add_epi32(sum.a, _mm256_madd_epi16(dot2<is_signed>(w.a, x), s.a)),
+            _mm256_add_epi32(sum.b, _mm256_madd_epi16(dot2<is_signed>(w.b, x), s.b))};
+  }
+  // Scales 2j and 2j + 1 of 16 in each row, or scale j of 8 twice.
+  template <int subs>
+  static Scales scales(const std::uint8_t* of_rows, int pair, int j) noexcept {
+    return {scales_of_row<subs>(of_rows + 2 * pair * subs, j), scales_of_row<subs>(of_rows + (2 * pair + 1) * subs, j)};
+  }
+  // Sixteen scales of each row times sixteen 16-bit numbers, neighbours added.
+  static Ints all_scales_dot(const std::uint8_t* of_rows, int pair, const std::int16_t* sums) noexcept {
+    const auto* rows = reinterpret_cast<const __m128i*>(of_rows + 32 * pair);
+    const __m256i s = load256(sums);
+    return {_mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(rows)), s),
+            _mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(rows + 1)), s)};
+  }
+  template <int bits>
+  static Ints minus_shifted(Ints sum, Ints x) noexcept {
+    return {_mm256_sub_epi32(sum.a, _mm256_slli_epi32(x.a, bits)),
+            _mm256_sub_epi32(sum.b, _mm256_slli_epi32(x.b, bits))};
+  }
+  static Lanes fma(const float* d, Ints x, Lanes acc) noexcept {
+    return {_mm256_fmadd_ps(_mm256_broadcast_ss(d), _mm256_cvtepi32_ps(x.a), acc.a),
+            _mm256_fmadd_ps(_mm256_broadcast_ss(d + 1), _mm256_cvtepi32_ps(x.b), acc.b)};
+  }
+  // The sums (T8) of rows 2 * first and on, for each token.
+  template <int pairs, int tokens>
+  static void sum_to(float (&out)[tokens][8], int first, const Lanes (&acc)[pairs][tokens]) noexcept {
+    if constexpr (pairs == 4) {
+      for (int t = 0; t < tokens; ++t) store(out[t], sum(acc[0][t], acc[1][t], acc[2][t], acc[3][t]));
+    } else if constexpr (pairs == 2) {
+      static_assert(tokens == 2);
+      const __m256 s = sum(acc[0][0], acc[1][0], acc[0][1], acc[1][1]);
+      _mm_storeu_ps(out[0] + 2 * first, _mm256_castps256_ps128(s));
+      _mm_storeu_ps(out[1] + 2 * first, _mm256_extractf128_ps(s, 1));
+    } else {
+      static_assert(pairs == 1 && (tokens == 3 || tokens == 4));
+      alignas(32) float s[8];
+      _mm256_store_ps(s, sum(acc[0][0], acc[0][1], acc[0][2], acc[0][tokens - 1]));
+#pragma GCC unroll 8
+      for (int t = 0; t < tokens; ++t) __builtin_memcpy(out[t] + 2 * first, s + 2 * t, 2 * sizeof(float));
+    }
+  }
+  static Rows sum(const Lanes& p, const Lanes& q, const Lanes& r, const Lanes& s) noexcept {
+    return tree8({p.a, p.b, q.a, q.b, r.a, r.b, s.a, s.b});
+  }
+  static IntRows sum(const Ints& p, const Ints& q, const Ints& r, const Ints& s) noexcept {
+    return sum8({p.a, p.b, q.a, q.b, r.a, r.b, s.a, s.b});
+  }
+
+  // Integer sums of columns, eight rows in the lanes.
+  template <bool is_signed>
+  struct ColumnSum {
+    __m256i value = _mm256_setzero_si256();
+    void add(__m256i w, const std::int8_t* four) noexcept {
+      const __m256i x = broadcast_dword(four);
+      if constexpr (is_signed) {  // up to 127 * 127 each: only two fit into 16 bits
+        value = _mm256_add_epi32(value, _mm256_madd_epi16(dot2<true>(w, x), _mm256_set1_epi16(1)));
+      } else {  // eight columns of codes below 16 fit: 8 * 2 * 15 * 127 < 2^15
+        value = _mm256_add_epi16(value, dot2<false>(w, x));
+      }
+    }
+    IntRows ints() const noexcept { return is_signed ? value : _mm256_madd_epi16(value, _mm256_set1_epi16(1)); }
+    IntRows scaled(__m256i scale) const noexcept { return _mm256_madd_epi16(value, scale); }
+  };
+  // Of pairs of 16-bit scales the first or second of each, in the form that scaled() wants.
+  static __m256i scale_of_pair(__m256i pairs, int second) noexcept {
+    const __m256i one = second ? _mm256_srli_epi32(pairs, 16) : _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff));
+    return _mm256_or_si256(one, _mm256_slli_epi32(one, 16));
+  }
+
+  // Sixteen float lanes.
+  struct Sixteen {
+    __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
+  };
+  static Sixteen load16(const float* p) noexcept {
+    return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+  }
+  static Sixteen load16(const half* p) noexcept {
+    return {widen(p), widen(p + 8)};
+  }
+  // Of sixteen pairs the first, or second, elements.
+  static Sixteen firsts(const bfloat16* p) noexcept {
+    return pick<false>(p);
+  }
+  static Sixteen seconds(const bfloat16* p) noexcept {
+    return pick<true>(p);
+  }
+  static Sixteen fma(Sixteen a, Sixteen b, Sixteen c) noexcept {
+    return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+  }
+  static Sixteen add(Sixteen a, Sixteen b) noexcept {
+    return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+  }
+  static float tree16(Sixteen a) noexcept {
+    return tree8(_mm256_add_ps(a.low, a.high));
+  }
+
+ private:
+  template <bool second>
+  static Sixteen pick(const bfloat16* p) noexcept {
+    const auto one = [](const void* q) {
+      const __m256i v = load256(q);
+      return _mm256_castsi256_ps(second ? _mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(0xffff0000u)))
+                                        : _mm256_slli_epi32(v, 16));
+    };
+    return {one(p), one(p + 16)};
+  }
+};
+
+}  // namespace
+}  // namespace bankml

@@ -1,0 +1,201 @@
+// Giving waiting jobs a slot: docs/prompt-cache.md, sections 1, 2, 3.1, 3.2 and 7.
+#include <algorithm>
+
+#include "bankml/base/log.hpp"
+#include "engine/engine_impl.hpp"
+
+namespace bankml {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+}  // namespace
+
+void log_cache_event(const PromptCacheEvent& event) {
+  using Kind = PromptCacheEvent::Kind;
+  const double mib = static_cast<double>(event.bytes) / kMiB, limit = static_cast<double>(event.limit_bytes) / kMiB;
+  switch (event.kind) {
+    case Kind::saved: return log_trace("prompt cache: saved {} tokens, {:.1f} MiB", event.tokens, mib);
+    case Kind::already_cached: return log_trace("prompt cache: the slot's {} tokens are cached already", event.tokens);
+    case Kind::obsolete: return log_trace("prompt cache: dropped {} tokens that the slot extends", event.tokens);
+    case Kind::oversized:
+      return log_warning("prompt cache: {} tokens, {:.1f} MiB, are more than the limit of {:.1f} MiB and aren't kept", event.tokens,
+                         mib, limit);
+    case Kind::evicted_bytes:
+      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within {:.1f} MiB", event.tokens, mib, limit);
+    case Kind::evicted_tokens:
+      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within the token limit", event.tokens, mib);
+    case Kind::allocation_failed:
+      return log_warning("prompt cache: no memory for {} tokens, {:.1f} MiB; the limit is {:.1f} MiB for now", event.tokens, mib,
+                         limit);
+    case Kind::candidate:
+      return log_trace("prompt cache: candidate of {} tokens, keep {:.3f}, similarity {:.3f}", event.tokens, event.keep,
+                       event.similarity);
+    case Kind::hit:
+      return log_trace("prompt cache: took {} tokens, keep {:.3f}, similarity {:.3f}", event.tokens, event.keep,
+                       event.similarity);
+    case Kind::miss: return log_trace("prompt cache: nothing better than the slot's {} tokens", event.tokens);
+  }
+}
+
+// Starts every waiting job that has a usable slot. Of the deferred ones, those that name an idle slot go first; otherwise the order
+// is that of arrival. All are looked at again whenever one has started, so none is left waiting beside an idle slot.
+void Engine::Impl::admit() {
+  const auto names_idle_slot = [&](const Job& job) {
+    return job.deferred && job.kind == Job::Kind::completion && job.params->id_slot >= 0 &&
+           job.params->id_slot < options.slots && !slots[static_cast<std::size_t>(job.params->id_slot)].run;
+  };
+  bool started = !waiting.empty();
+  while (started) {
+    started = false;
+    for (const bool named : {true, false}) {
+      for (auto it = waiting.begin(); it != waiting.end() && !started; ++it) {
+        if (names_idle_slot(**it) != named || !try_start(*it)) continue;
+        waiting.erase(it);
+        started = true;
+      }
+      if (started) break;
+    }
+  }
+}
+
+// Whether the job has left the queue: running, answered or refused.
+bool Engine::Impl::try_start(std::unique_ptr<Job>& job) {
+  if (job->kind != Job::Kind::completion) {
+    Slot& slot = slots[static_cast<std::uint64_t>(job->slot) % slots.size()];
+    job->deferred = slot.run != nullptr;
+    if (job->deferred) return false;
+    start_action(slot, *job);
+    return true;
+  }
+  views.clear();
+  for (const Slot& slot : slots) views.push_back({slot.tokens, slot.run != nullptr, slot.released});
+  const CompletionParams& params = *job->params;
+  const SlotChoice choice = choose_slot(views, job->prompt, params.id_slot, options.slot_prompt_similarity);
+  // A busy slot is left alone: its state is touched only when the job really starts.
+  job->deferred = !choice.slot || slots[*choice.slot].run;
+  if (job->deferred) return false;
+  Slot& slot = slots[*choice.slot];
+  switch (choice.by) {
+    case SlotChoice::By::id: log_debug("slot {}: chosen by id", slot.id); break;
+    case SlotChoice::By::similarity:
+      log_debug("slot {}: chosen by similarity {:.3f} (more than {:.3f}), keep {:.3f}", slot.id, choice.similarity,
+                options.slot_prompt_similarity, choice.keep);
+      break;
+    case SlotChoice::By::least_recent: log_debug("slot {}: chosen as least recently used ({})", slot.id, slot.released); break;
+    case SlotChoice::By::none: break;
+  }
+  if (choice.due && cache && !params.is_infill) exchange_state(slot, job->prompt);
+  start_completion(slot, std::move(job));
+  if (slot.run && options.cache_idle_slots && cache && slots.size() > 1) save_idle_slots(slot);
+  return true;
+}
+
+// The slot's state goes to the prompt cache, and the best match comes back.
+void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
+  const auto start = Clock::now();
+  log_trace("slot {}: updating prompt cache", slot.id);
+  save_to_cache(slot);
+  const auto saved = Clock::now();
+  if (auto better = cache->take_better(slot.tokens, prompt)) {
+    slot.tokens = std::move(better->first);
+    slot.kv = std::move(better->second);
+  }
+  cache->update();
+  const auto end = Clock::now();
+  metrics.save_seconds += milliseconds(saved - start) / 1000;
+  metrics.load_seconds += milliseconds(end - saved) / 1000;
+  log_trace("slot {}: prompt cache updated in {:.3f} ms: {} entries, {} tokens, {:.1f} MiB", slot.id, milliseconds(end - start),
+            cache->len(), cache->n_tokens(), static_cast<double>(cache->bytes()) / kMiB);
+}
+
+// The copy shares the slot's blocks: nothing is copied until one side writes.
+bool Engine::Impl::save_to_cache(Slot& slot) {
+  return cache->save(slot.tokens, pool->accounted_bytes(static_cast<std::int64_t>(slot.tokens.size())),
+                     [&] { return slot.kv; });
+}
+
+void Engine::Impl::save_idle_slots(const Slot& started) {
+  for (Slot& slot : slots) {
+    if (&slot == &started || slot.run || slot.tokens.empty()) continue;
+    if (save_to_cache(slot)) {
+      log_debug("slot {}: idle, saved to the prompt cache __TEST_TAG_CACHE_IDLE_SLOT__", slot.id);
+      cache->update();
+    }
+    if (options.unified_kv) slot.clear();
+  }
+}
+
+void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
+  const int n = static_cast<int>(job->prompt.size());
+  const auto refuse = [&](Failed failed) { job->fail(std::move(failed)); };
+  for (const TokenId token : job->prompt) {
+    if (tokenizer.valid(token)) continue;
+    return refuse({ErrorKind::invalid_request, fmt::format("the prompt holds token {}, but the vocabulary has the tokens 0 to {}",
+                                                           token, tokenizer.size() - 1)});
+  }
+  if (n == 0) {
+    Done done;
+    done.id_slot = slot.id;
+    done.slot_tokens = static_cast<int>(slot.tokens.size());
+    return job->sink(std::move(done));
+  }
+  if (n >= slot_context) {
+    return refuse({ErrorKind::context_overflow,
+                   fmt::format("the request of {} tokens exceeds the available context size of {} tokens", n, slot_context), n,
+                   static_cast<int>(slot_context)});
+  }
+  try {
+    slot.run = std::make_unique<Run>(job, tokenizer);
+  } catch (const Error& error) {
+    return refuse({error.kind(), error.what()});
+  }
+  Run& run = *slot.run;
+  slot.had_task = true;
+  slot.last_task = run.job->id;
+  slot.last_params = run.job->params;
+
+  std::size_t n_past = 0;
+  try {
+    n_past = reuse(slot, run);
+  } catch (const Error& error) {
+    run.job->fail({error.kind(), error.what()});
+    release(slot);
+    return slot.clear();
+  }
+  run.cached = run.processed = static_cast<int>(n_past);
+  metrics.prompt_tokens_cached += n_past;
+
+  Started started{slot.id, run.timings(), std::nullopt};
+  if (run.params().return_progress) started.progress = Progress{n, run.cached, run.cached, 0.0};
+  run.job->sink(std::move(started));
+}
+
+// Cuts the slot to what the prompt can use again and returns its length: the common prefix, and with `n_cache_reuse` also later runs
+// of equal tokens, moved to where the prompt has them.
+std::size_t Engine::Impl::reuse(Slot& slot, const Run& run) {
+  const std::vector<TokenId>& prompt = run.job->prompt;
+  const std::size_t common = run.params().cache_prompt ? lcp(slot.tokens, prompt) : 0;
+  std::size_t n_past = common;
+  if (const int least = run.params().n_cache_reuse; least > 0 && run.params().cache_prompt) {
+    std::vector<KvSequence::Run> runs = {{0, static_cast<std::int64_t>(common), 0}};
+    std::size_t from = common;
+    while (from < slot.tokens.size() && n_past < prompt.size()) {
+      const std::size_t length = lcp(std::span(slot.tokens).subspan(from), std::span(prompt).subspan(n_past));
+      if (length < static_cast<std::size_t>(least)) {
+        ++from;
+        continue;
+      }
+      runs.push_back({static_cast<std::int64_t>(from), static_cast<std::int64_t>(length), static_cast<std::int64_t>(n_past)});
+      from += length;
+      n_past += length;
+    }
+    if (runs.size() > 1) transformer->keep(slot.kv, runs);
+  }
+  if (n_past == prompt.size() && n_past > 0) --n_past;  // at least one token has to give logits
+  slot.tokens.assign(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n_past));
+  slot.kv.truncate(static_cast<std::int64_t>(n_past));
+  return n_past;
+}
+
+}  // namespace bankml

@@ -1,0 +1,264 @@
+#include "bankml/engine/engine.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bankml/base/log.hpp"
+#include "engine/engine_impl.hpp"
+#include "engine/memory_limit.hpp"
+
+namespace bankml {
+namespace {
+
+constexpr std::int64_t kContextUnit = 256;  // contexts are rounded up to this many tokens
+
+std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept { return (n + unit - 1) / unit * unit; }
+
+Failed stopped() {
+  Failed failed{ErrorKind::busy, "the server is shutting down"};
+  failed.cancelled = true;
+  return failed;
+}
+
+}  // namespace
+
+// Context sizes: docs/prompt-cache.md, section 7; batches: section 4.
+Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) : model(m), tokenizer(t), options(o) {
+  if (options.slots < 1) {
+    throw Error(ErrorKind::invalid_request, fmt::format("at least 1 slot is needed, not {}", options.slots));
+  }
+  const std::int64_t training = model.config().context;
+  const bool shared = options.unified_kv || options.slots == 1;
+  const std::int64_t wanted = options.context > 0 ? options.context : training * options.slots;
+  const std::int64_t per_slot = shared ? round_up(wanted, kContextUnit) : round_up(wanted / options.slots, kContextUnit);
+  total_context = shared ? per_slot : per_slot * options.slots;
+  slot_context = std::min(per_slot, training);
+  if (wanted > training * options.slots) {
+    log_warning("the context of {} tokens is larger than the model was trained with: a slot gets {}", wanted, slot_context);
+  }
+  options.batch = static_cast<int>(std::min<std::int64_t>(std::max(options.batch, 1), wanted));
+  options.ubatch = options.ubatch > 0 ? std::min(options.batch, options.ubatch) : options.batch;
+
+  pool = std::make_unique<KvPool>(model.device(), model.config(), options.cache_type_k, options.cache_type_v, 0);
+  TransformerLimits limits;
+  limits.max_rows = options.ubatch;
+  limits.max_logit_rows = options.slots;
+  limits.max_sequences = options.slots;
+  limits.context = per_slot;
+  transformer = std::make_unique<Transformer>(model, *pool, limits);
+  slots.resize(static_cast<std::size_t>(options.slots));
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    slots[i].id = static_cast<int>(i);
+    sequences.push_back(&slots[i].kv);
+  }
+  rows.reserve(static_cast<std::size_t>(options.batch));
+
+  const std::int64_t mib = options.cache_ram_mib.value_or(default_cache_limit_mib(available_memory()));
+  options.cache_ram_mib = mib;
+  if (mib != 0) {
+    const std::uint64_t limit = mib < 0 ? 0 : static_cast<std::uint64_t>(mib) << 20;
+    cache = std::make_unique<PromptCache<KvSequence>>(limit, static_cast<std::uint64_t>(total_context),
+                                                      [](const PromptCacheEvent& event) { log_cache_event(event); });
+    metrics.cache_limit_bytes = limit;
+  }
+  publish();
+}
+
+Engine::Engine(const Model& model, const Tokenizer& tokenizer, const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(model, tokenizer, options)) {
+  if (options.warmup) impl_->warm_up();
+  impl_->thread = std::thread([impl = impl_.get()] { impl->loop(); });
+}
+
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->stopping = true;
+  }
+  impl_->wake.notify_all();
+  if (impl_->thread.joinable()) impl_->thread.join();
+}
+
+JobId Engine::Impl::queue(std::unique_ptr<Job> job) {
+  job->id = ++last_id;
+  const JobId id = job->id;
+  {
+    const std::lock_guard lock(mutex);
+    if (!stopping) arrived.push_back(std::move(job));
+  }
+  if (job) {
+    job->fail(stopped());
+  } else {
+    wake.notify_one();
+  }
+  return id;
+}
+
+JobId Engine::submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) {
+  auto job = std::make_unique<Job>();
+  job->prompt = std::move(prompt);
+  job->params = std::move(params);
+  job->sink = std::move(sink);
+  return impl_->queue(std::move(job));
+}
+
+void Engine::cancel(JobId id) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->cancelled.push_back(id);
+  }
+  impl_->wake.notify_one();
+}
+
+namespace {
+
+std::unique_ptr<Job> slot_action(Job::Kind kind, std::int64_t slot, std::string file_name, SlotActionDone done) {
+  auto job = std::make_unique<Job>();
+  job->kind = kind;
+  job->slot = slot;
+  job->file_name = std::move(file_name);
+  job->done = std::move(done);
+  return job;
+}
+
+}  // namespace
+
+void Engine::save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) {
+  impl_->queue(slot_action(Job::Kind::save, slot, std::move(file_name), std::move(done)));
+}
+void Engine::restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done) {
+  impl_->queue(slot_action(Job::Kind::restore, slot, std::move(file_name), std::move(done)));
+}
+void Engine::erase_slot(std::int64_t slot, SlotActionDone done) {
+  impl_->queue(slot_action(Job::Kind::erase, slot, {}, std::move(done)));
+}
+
+std::vector<SlotSnapshot> Engine::slots() const {
+  const std::lock_guard lock(impl_->snapshot_mutex);
+  return impl_->slot_snapshots;
+}
+
+EngineMetrics Engine::metrics() const {
+  const std::lock_guard lock(impl_->snapshot_mutex);
+  return impl_->metrics_snapshot;
+}
+
+std::int64_t Engine::slot_context() const noexcept { return impl_->slot_context; }
+int Engine::slot_count() const noexcept { return impl_->options.slots; }
+const EngineOptions& Engine::options() const noexcept { return impl_->options; }
+
+// One empty pass, so that the first request finds the weights in memory.
+void Engine::Impl::warm_up() {
+  KvSequence sequence;
+  KvSequence* const one[] = {&sequence};
+  const BatchRow row{tokenizer.bos().value_or(0), 0, 0, true};
+  transformer->forward({&row, 1}, one);
+}
+
+void Engine::Impl::loop() {
+  for (;;) {
+    const bool busy = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.run != nullptr; });
+    if (!take_arrivals(!busy)) break;
+    admit();
+    step();
+    publish();
+  }
+  for (auto& job : waiting) job->fail(stopped());
+  waiting.clear();
+  for (Slot& slot : slots) {
+    if (!slot.run) continue;
+    slot.run->job->fail(stopped());
+    release(slot);
+  }
+  publish();
+}
+
+// Moves what other threads have queued to the engine's own lists; false when the engine is to stop. With `wait`, sleeps until
+// there is something.
+bool Engine::Impl::take_arrivals(bool wait) {
+  std::vector<JobId> ids;
+  {
+    std::unique_lock lock(mutex);
+    if (wait) wake.wait(lock, [&] { return stopping || !arrived.empty() || !cancelled.empty(); });
+    if (stopping) {
+      for (auto& job : arrived) waiting.push_back(std::move(job));
+      arrived.clear();
+      return false;
+    }
+    for (auto& job : arrived) waiting.push_back(std::move(job));
+    arrived.clear();
+    ids.swap(cancelled);
+  }
+  if (!ids.empty()) apply_cancellations(ids);
+  return true;
+}
+
+void Engine::Impl::apply_cancellations(std::span<const JobId> ids) {
+  Failed failed{ErrorKind::busy, "cancelled: the client has left"};
+  failed.cancelled = true;
+  const auto named = [&](const Job& job) { return std::find(ids.begin(), ids.end(), job.id) != ids.end(); };
+  for (auto it = waiting.begin(); it != waiting.end();) {
+    if (!named(**it)) {
+      ++it;
+      continue;
+    }
+    (*it)->fail(failed);
+    it = waiting.erase(it);
+  }
+  for (Slot& slot : slots) {
+    if (!slot.run || !named(*slot.run->job)) continue;
+    slot.run->job->fail(failed);
+    release(slot);
+  }
+}
+
+void Engine::Impl::publish() {
+  std::vector<SlotSnapshot> snapshots;
+  int busy = 0;
+  for (const Slot& slot : slots) {
+    SlotSnapshot s;
+    s.id = slot.id;
+    s.context = slot_context;
+    s.processing = slot.run != nullptr;
+    s.had_task = slot.had_task;
+    s.task = slot.last_task;
+    s.tokens = static_cast<int>(slot.tokens.size());
+    s.params = slot.last_params;
+    if (slot.run) {
+      ++busy;
+      const Run& run = *slot.run;
+      s.processed = run.processed - run.cached;
+      s.cached = run.cached;
+      s.has_next_token = true;
+      s.has_new_line = run.has_new_line;
+      s.n_decoded = static_cast<int>(run.sampled.size());
+      const int budget = token_budget(run);
+      s.n_remain = budget < 0 ? -1 : budget - s.n_decoded;
+    }
+    snapshots.push_back(std::move(s));
+  }
+  metrics.requests_processing = busy;
+  metrics.requests_deferred = static_cast<int>(waiting.size());
+  metrics.kv_bytes_reserved = pool->bytes_reserved();
+  metrics.kv_blocks_in_use = pool->blocks_in_use();
+  if (cache) {
+    const PromptCacheCounters& counters = cache->counters();
+    metrics.cache_entries = cache->len();
+    metrics.cache_tokens = cache->n_tokens();
+    metrics.cache_bytes = cache->bytes();
+    metrics.cache_hits = counters.hits;
+    metrics.cache_misses = counters.misses;
+    metrics.cache_saves = counters.saved;
+    metrics.evicted_for_bytes = counters.evicted_bytes;
+    metrics.evicted_for_tokens = counters.evicted_tokens;
+    metrics.dropped_obsolete = counters.obsolete;
+    metrics.refused_too_large = counters.oversized;
+  }
+  const std::lock_guard lock(snapshot_mutex);
+  slot_snapshots.swap(snapshots);
+  metrics_snapshot = metrics;
+}
+
+}  // namespace bankml

@@ -1,0 +1,89 @@
+#pragma once
+// The inside of the engine: the queue that other threads fill, and the loop. Everything below `--- engine thread ---` belongs to
+// that thread alone.
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <span>
+#include <vector>
+
+#include "bankml/engine/engine.hpp"
+#include "bankml/engine/prompt_cache.hpp"
+#include "bankml/engine/slot_choice.hpp"
+#include "engine/slot.hpp"
+
+namespace bankml {
+
+void log_cache_event(const PromptCacheEvent& event);
+
+struct Engine::Impl {
+  Impl(const Model& model, const Tokenizer& tokenizer, const EngineOptions& options);
+
+  JobId queue(std::unique_ptr<Job> job);
+
+  const Model& model;
+  const Tokenizer& tokenizer;
+  EngineOptions options;
+  std::int64_t total_context = 0, slot_context = 0;
+
+  // Guarded by `mutex`.
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::deque<std::unique_ptr<Job>> arrived;
+  std::vector<JobId> cancelled;
+  bool stopping = false;
+
+  // Guarded by `snapshot_mutex`; written by the engine thread.
+  mutable std::mutex snapshot_mutex;
+  std::vector<SlotSnapshot> slot_snapshots;
+  EngineMetrics metrics_snapshot;
+
+  std::atomic<JobId> last_id{0};
+  std::thread thread;
+
+  // --- engine thread ---
+  void warm_up();
+  void loop();
+  bool take_arrivals(bool wait);
+  void apply_cancellations(std::span<const JobId> ids);
+  void admit();
+  bool try_start(std::unique_ptr<Job>& job);
+  void exchange_state(Slot& slot, std::span<const TokenId> prompt);
+  bool save_to_cache(Slot& slot);
+  void save_idle_slots(const Slot& started);
+  void start_completion(Slot& slot, std::unique_ptr<Job> job);
+  std::size_t reuse(Slot& slot, const Run& run);
+  void start_action(Slot& slot, Job& job);
+  void step();
+  bool shift_context(Slot& slot);
+  bool run_rows(std::span<const BatchRow> batch);
+  void take_logits(Slot& slot, std::span<const float> logits);
+  void take_token(Slot& slot, TokenId token, std::span<const float> logits);
+  void check_limits(Slot& slot, const std::string& sent);
+  static void check_indentation(Run& run);
+  static PromptProgress prompt_progress(const Run& run);
+  int token_budget(const Run& run) const noexcept;
+  std::optional<TokenProbability> probability(const Run& run, TokenId token, std::span<const float> logits) const;
+  void finish(Slot& slot);
+  void release(Slot& slot);
+  void fail_running(ErrorKind kind, const std::string& message);
+  void publish();
+  std::filesystem::path slot_file(const Job& job) const;
+  SlotActionResult save_slot(Slot& slot, const std::filesystem::path& path);
+  SlotActionResult restore_slot(Slot& slot, const std::filesystem::path& path);
+
+  std::vector<Slot> slots;
+  std::list<std::unique_ptr<Job>> waiting;  // in order of arrival
+  std::unique_ptr<KvPool> pool;
+  std::unique_ptr<Transformer> transformer;
+  std::unique_ptr<PromptCache<KvSequence>> cache;  // none: switched off
+  EngineMetrics metrics;
+  std::vector<BatchRow> rows;                // of a step; kept, so that a step doesn't allocate
+  std::vector<KvSequence*> sequences;        // of all slots, by id
+  std::vector<SlotView> views;
+};
+
+}  // namespace bankml

@@ -1,0 +1,100 @@
+#pragma once
+// A slot and the job that it works on.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bankml/engine/engine.hpp"
+#include "engine/output_text.hpp"
+
+namespace bankml {
+
+using Clock = std::chrono::steady_clock;
+
+inline double milliseconds(Clock::duration d) noexcept { return std::chrono::duration<double, std::milli>(d).count(); }
+
+// What was asked of the engine and waits or runs.
+struct Job {
+  enum class Kind { completion, save, restore, erase };
+  JobId id = 0;
+  Kind kind = Kind::completion;
+  bool deferred = false;  // found no usable slot once; then a job that names a slot goes before those that name none
+  // completion
+  std::vector<TokenId> prompt;
+  std::shared_ptr<const CompletionParams> params;
+  JobSink sink;
+  // slot actions
+  std::int64_t slot = 0;
+  std::string file_name;
+  SlotActionDone done;
+
+  void fail(Failed failed) {
+    if (kind == Kind::completion) {
+      sink(std::move(failed));
+    } else {
+      done(std::move(failed));
+    }
+  }
+};
+
+// A completion while it runs.
+struct Run {
+  // Takes the job over only if nothing throws: Error(invalid_request) for sampling parameters that can't be used.
+  Run(std::unique_ptr<Job>& j, const Tokenizer& tokenizer)
+      : sampler(j->params->sampling, tokenizer), output(j->params->stop), job(std::move(j)), started(Clock::now()) {}
+
+  const CompletionParams& params() const noexcept { return *job->params; }
+  Timings timings() const noexcept;
+
+  Sampler sampler;
+  OutputText output;
+  std::unique_ptr<Job> job;
+  Clock::time_point started, first_token, last_token;
+  int cached = 0;       // prompt tokens that were in the slot
+  int processed = 0;    // prompt tokens of the slot now, cached ones included
+  bool generating = false;
+  TokenId next = 0;     // sampled, not yet evaluated
+  std::vector<TokenId> sampled;
+  std::vector<TokenProbability> probabilities;
+  StopType stop = StopType::none;
+  std::string stopping_word;
+  bool truncated = false, has_new_line = false;
+  std::size_t line_start = 0;  // of the last line whose indentation was looked at
+  bool ended = false;
+};
+
+inline Timings Run::timings() const noexcept {
+  constexpr double kLeastGenerationMs = 0.001;
+  Timings t;
+  t.cache_n = cached;
+  t.prompt_n = processed - cached;
+  t.predicted_n = static_cast<int>(sampled.size());
+  if (sampled.empty()) {
+    t.prompt_ms = t.prompt_n > 0 ? milliseconds(Clock::now() - started) : 0.0;
+  } else {
+    t.prompt_ms = milliseconds(first_token - started);
+    t.predicted_ms = std::max(kLeastGenerationMs, milliseconds(last_token - first_token));
+  }
+  return t;
+}
+
+struct Slot {
+  int id = 0;
+  KvSequence kv;                  // of `tokens`, cell by cell
+  std::vector<TokenId> tokens;
+  std::int64_t released = -1;     // microseconds of a steady clock, -1: never used
+  std::unique_ptr<Run> run;       // busy while set
+  JobId last_task = 0;            // shown in listings after the task has ended
+  std::shared_ptr<const CompletionParams> last_params;
+  bool had_task = false;
+
+  void clear() {
+    tokens.clear();
+    kv.truncate(0);
+  }
+};
+
+}  // namespace bankml

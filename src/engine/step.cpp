@@ -1,0 +1,278 @@
+// One step of the loop: a batch of rows, the forward passes, and what follows from their logits (docs/prompt-cache.md, sections 4
+// and 5; docs/http-api.md, section 9).
+#include <algorithm>
+#include <cmath>
+
+#include "bankml/base/log.hpp"
+#include "engine/engine_impl.hpp"
+
+namespace bankml {
+namespace {
+
+std::int64_t now_microseconds() noexcept {
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+// First one token of every generating slot, then tokens of prompts, in the order of the slots, up to the batch size. The batch is cut
+// into forward passes of `ubatch` rows.
+void Engine::Impl::step() {
+  rows.clear();
+  for (Slot& slot : slots) {
+    if (!slot.run || !slot.run->generating) continue;
+    if (!shift_context(slot)) continue;
+    rows.push_back({slot.run->next, static_cast<std::int32_t>(slot.tokens.size()), slot.id, true});
+  }
+  std::size_t room = static_cast<std::size_t>(options.batch) - std::min(rows.size(), static_cast<std::size_t>(options.batch));
+  for (Slot& slot : slots) {
+    if (!slot.run || slot.run->generating) continue;
+    const std::vector<TokenId>& prompt = slot.run->job->prompt;
+    const std::size_t from = slot.tokens.size(), to = std::min(prompt.size(), from + room);
+    for (std::size_t i = from; i < to; ++i) {
+      rows.push_back({prompt[i], static_cast<std::int32_t>(i), slot.id, i + 1 == prompt.size()});
+    }
+    room -= to - from;
+  }
+  if (rows.empty()) return;
+  ++metrics.decode_steps;
+  for (const Slot& slot : slots) metrics.busy_slot_steps += slot.run ? 1 : 0;
+
+  std::size_t at = 0;
+  while (at < rows.size()) {
+    const std::size_t n = std::min(rows.size() - at, static_cast<std::size_t>(options.ubatch));
+    if (!run_rows(std::span(rows).subspan(at, n))) return;
+    at += n;
+    if (at == rows.size()) break;
+    // A request may have been cancelled meanwhile: its rows are not computed.
+    if (!take_arrivals(false)) return;
+    rows.erase(std::remove_if(rows.begin() + static_cast<std::ptrdiff_t>(at), rows.end(),
+                              [&](const BatchRow& row) { return !slots[static_cast<std::size_t>(row.sequence)].run; }),
+               rows.end());
+    publish();
+  }
+  for (Slot& slot : slots) {
+    if (!slot.run || slot.run->generating || !slot.run->params().return_progress) continue;
+    slot.run->job->sink(prompt_progress(*slot.run));
+  }
+}
+
+// With the context shift on, a full slot drops a part of its tokens behind the first ones (docs/prompt-cache.md, 3.3). False if that
+// failed: then the request has failed.
+bool Engine::Impl::shift_context(Slot& slot) {
+  constexpr std::int64_t kLeastRest = 4;  // tokens that are never kept, so that there is something to drop
+  const std::int64_t held = static_cast<std::int64_t>(slot.tokens.size());
+  if (!options.context_shift || held + 1 < slot_context) return true;
+  Run& run = *slot.run;
+  const CompletionParams& params = run.params();
+  std::int64_t keep = params.n_keep < 0 ? static_cast<std::int64_t>(run.job->prompt.size()) : params.n_keep;
+  keep = std::min(slot_context - kLeastRest, keep + (tokenizer.adds_bos() ? 1 : 0));
+  const std::int64_t left = held - keep;
+  const std::int64_t drop = std::clamp<std::int64_t>(params.n_discard != 0 ? params.n_discard : left / 2, 0, std::max<std::int64_t>(0, left - 1));
+  const KvSequence::Run runs[] = {{0, keep, 0}, {keep + drop, left - drop, keep}};
+  try {
+    transformer->keep(slot.kv, runs);
+  } catch (const Error& error) {
+    run.job->fail({error.kind(), error.what()});
+    release(slot);
+    slot.clear();
+    return false;
+  }
+  slot.tokens.erase(slot.tokens.begin() + keep, slot.tokens.begin() + keep + drop);
+  run.truncated = true;
+  log_debug("slot {}: context shift, {} tokens kept, {} dropped", slot.id, keep, drop);
+  return true;
+}
+
+// One forward pass and its results; false if it failed.
+bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
+  try {
+    transformer->forward(batch, sequences);
+  } catch (const Error& error) {
+    fail_running(error.kind(), error.what());
+    return false;
+  } catch (const std::bad_alloc&) {
+    fail_running(ErrorKind::out_of_memory, "no memory left for the forward pass");
+    return false;
+  }
+  for (const BatchRow& row : batch) {
+    Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
+    slot.tokens.push_back(row.token);
+    if (!slot.run->generating) ++slot.run->processed;
+  }
+  int logits = 0;
+  for (const BatchRow& row : batch) {
+    if (!row.wants_logits) continue;
+    take_logits(slots[static_cast<std::size_t>(row.sequence)], transformer->logits(logits++));
+  }
+  return true;
+}
+
+void Engine::Impl::take_logits(Slot& slot, std::span<const float> logits) {
+  Run& run = *slot.run;
+  if (!run.generating) {
+    if (run.params().return_progress) run.job->sink(prompt_progress(run));
+    run.sampler.accept_prompt(run.job->prompt);
+    run.generating = true;
+  }
+  const TokenId token = run.sampler.sample(logits);
+  run.sampler.accept(token);
+  run.last_token = Clock::now();
+  if (run.sampled.empty()) {
+    run.first_token = run.last_token;
+    metrics.prompt_tokens += static_cast<std::uint64_t>(run.processed - run.cached);
+    metrics.prompt_seconds += milliseconds(run.first_token - run.started) / 1000;
+  }
+  run.sampled.push_back(token);
+  run.next = token;
+  metrics.longest_sequence = std::max<std::uint64_t>(metrics.longest_sequence, slot.tokens.size());
+  take_token(slot, token, logits);
+}
+
+std::optional<TokenProbability> Engine::Impl::probability(const Run& run, TokenId token, std::span<const float> logits) const {
+  const int n = run.params().n_probs;
+  if (n <= 0) return std::nullopt;
+  const bool special = run.params().special;
+  const auto entry = [&](const Candidate& c) {
+    TokenProbability p;
+    p.id = c.id;
+    p.bytes = tokenizer.piece(c.id, special);
+    p.p = c.p;
+    return p;
+  };
+  const std::size_t wanted = static_cast<std::size_t>(n);
+  TokenProbability result;
+  if (run.params().post_sampling_probs) {
+    const std::vector<Candidate> candidates = run.sampler.last_candidates(static_cast<std::size_t>(tokenizer.size()));
+    const auto chosen = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) { return c.id == token; });
+    result = entry(chosen != candidates.end() ? *chosen : Candidate{token, 0.0f, 0.0f});
+    for (std::size_t i = 0; i < std::min(wanted, candidates.size()); ++i) result.top.push_back(entry(candidates[i]));
+  } else {
+    const std::vector<Candidate> top = top_logprobs(logits, wanted, token);
+    result = entry(top.back());
+    for (std::size_t i = 0; i + 1 < top.size(); ++i) result.top.push_back(entry(top[i]));
+  }
+  return result;
+}
+
+void Engine::Impl::take_token(Slot& slot, TokenId token, std::span<const float> logits) {
+  Run& run = *slot.run;
+  const bool eog = tokenizer.is_eog(token);
+  OutputText::Step text = run.output.push(tokenizer.piece(token, run.params().special), eog);
+  if (text.stop_word) {
+    run.stop = StopType::word;
+    run.stopping_word = *text.stop_word;
+    run.ended = true;
+  }
+  std::optional<TokenProbability> p = text.complete ? probability(run, token, logits) : std::nullopt;
+  if (p) run.probabilities.push_back(*p);
+  check_limits(slot, text.text);
+  if (eog) {
+    run.stop = StopType::eos;
+    run.ended = true;
+  }
+  if (text.complete) {
+    Piece piece;
+    piece.text = std::move(text.text);
+    piece.token = token;
+    piece.probability = std::move(p);
+    piece.timings = run.timings();
+    piece.ends_with_stop_word = text.stop_word != nullptr;
+    run.job->sink(std::move(piece));
+  }
+  if (run.ended) finish(slot);
+}
+
+int Engine::Impl::token_budget(const Run& run) const noexcept {
+  return run.params().n_predict >= 0 ? run.params().n_predict : options.n_predict;
+}
+
+// The checks after the stop words and before the end-of-generation token, in the peer's order: a later one overwrites the reason.
+void Engine::Impl::check_limits(Slot& slot, const std::string& sent) {
+  Run& run = *slot.run;
+  const auto end = [&] {
+    run.stop = StopType::limit;
+    run.ended = true;
+  };
+  if (!options.context_shift && static_cast<std::int64_t>(slot.tokens.size()) + 1 >= slot_context) {
+    run.truncated = true;
+    end();
+  }
+  const int budget = token_budget(run);
+  if (!run.ended && budget >= 0 && static_cast<int>(run.sampled.size()) >= budget) end();
+  if (run.has_new_line && run.params().n_indent > 0) check_indentation(run);
+  if (sent.find('\n') == std::string::npos) return;
+  const std::int64_t limit_ms = run.params().t_max_predict_ms;
+  if (run.has_new_line && limit_ms > 0 && milliseconds(Clock::now() - run.first_token) > static_cast<double>(limit_ms)) end();
+  run.has_new_line = true;
+}
+
+// Ends the run before a line that is indented less than asked for.
+void Engine::Impl::check_indentation(Run& run) {
+  const std::string& text = run.output.text();
+  if (run.line_start > 0) {
+    const std::size_t first = text.find_first_not_of(" \t", run.line_start);
+    if (first != std::string::npos && first - run.line_start < static_cast<std::size_t>(run.params().n_indent)) {
+      run.stop = StopType::limit;
+      run.ended = true;
+      run.output.cut(first);
+      return;
+    }
+  }
+  if (const std::size_t line = text.find('\n', run.line_start); line != std::string::npos) run.line_start = line + 1;
+}
+
+PromptProgress Engine::Impl::prompt_progress(const Run& run) {
+  const int total = static_cast<int>(run.job->prompt.size());
+  return {{total, run.cached, run.processed, milliseconds(Clock::now() - run.started)}, run.timings()};
+}
+
+void Engine::Impl::finish(Slot& slot) {
+  Run& run = *slot.run;
+  Done done;
+  done.id_slot = slot.id;
+  done.text = run.output.text();
+  done.stop = run.stop;
+  done.stopping_word = run.stopping_word;
+  done.truncated = run.truncated;
+  done.has_new_line = run.has_new_line;
+  done.prompt_tokens = static_cast<int>(run.job->prompt.size());
+  done.slot_tokens = static_cast<int>(slot.tokens.size());
+  done.timings = run.timings();
+  done.probabilities = std::move(run.probabilities);
+  if (run.stop == StopType::word) {
+    // The stop word's own tokens are not part of the answer.
+    const std::size_t dropped = tokenizer.encode(run.stopping_word, false, false).size();
+    done.probabilities.resize(done.probabilities.size() - std::min(done.probabilities.size(), dropped));
+  }
+  done.tokens = run.sampled;
+  const JobSink sink = std::move(run.job->sink);
+  release(slot);
+  publish();  // whoever sees the answer also sees the slot idle
+  sink(std::move(done));
+}
+
+void Engine::Impl::release(Slot& slot) {
+  const Run& run = *slot.run;
+  const std::uint64_t sampled = run.sampled.size();
+  metrics.predicted_tokens += sampled;
+  if (sampled > 0) {
+    metrics.predicted_seconds += milliseconds(run.last_token - run.first_token) / 1000;
+    metrics.generation_steps += sampled - 1;
+  }
+  slot.run.reset();
+  slot.released = now_microseconds();
+}
+
+// After a failed forward pass the state of the slots that took part is unknown: they are emptied and their requests fail.
+void Engine::Impl::fail_running(ErrorKind kind, const std::string& message) {
+  log_error("a forward pass failed: {}", message);
+  for (Slot& slot : slots) {
+    if (!slot.run) continue;
+    slot.run->job->fail({kind, message});
+    release(slot);
+    slot.clear();
+  }
+}
+
+}  // namespace bankml

@@ -1,0 +1,276 @@
+#include "bankml/model/config.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "bankml/base/error.hpp"
+#include "bankml/base/log.hpp"
+#include "model/file_type.hpp"
+#include "model/printable.hpp"
+
+namespace bankml {
+namespace {
+
+constexpr int kMaxLayers = 512;
+constexpr int kMaxInt = std::numeric_limits<int>::max();
+
+struct Architecture {
+  std::string_view name;
+  RopeStyle rope;
+};
+constexpr Architecture kArchitectures[] = {
+    {"llama", RopeStyle::adjacent},
+};
+
+// The keys of one architecture, with its name as their prefix.
+class Keys {
+ public:
+  Keys(const GgufFile& file, std::string_view architecture) : file_(file), architecture_(architecture) {}
+
+  const GgufFile& file() const noexcept { return file_; }
+  std::string full(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
+
+  template <class... Args>
+  [[noreturn]] void fail(std::string_view key, fmt::format_string<Args...> format, Args&&... args) const {
+    throw Error(ErrorKind::invalid_request, fmt::format("{}: key '{}': {}", file_.name(), full(key),
+                                                        fmt::format(format, std::forward<Args>(args)...)));
+  }
+
+  std::optional<int> find_count(std::string_view key, int low, int high = kMaxInt) const {
+    const auto stored = file_.unsigned_value(full(key));
+    return stored ? std::optional(checked(key, *stored, low, high)) : std::nullopt;
+  }
+  int count(std::string_view key, int low, int high = kMaxInt) const {
+    const auto found = find_count(key, low, high);
+    if (!found) fail(key, "missing");
+    return *found;
+  }
+  std::optional<float> find_number(std::string_view key) const { return file_.float_value(full(key)); }
+  std::optional<std::string_view> find_text(std::string_view key) const { return file_.string_value(full(key)); }
+
+  // One value for all layers, or an array with one for each.
+  std::optional<std::vector<int>> find_per_layer(std::string_view key, int layers, int low) const {
+    const auto size = file_.array_size(full(key));
+    if (!size) {
+      const auto one = find_count(key, low);
+      return one ? std::optional(std::vector<int>(static_cast<std::size_t>(layers), *one)) : std::nullopt;
+    }
+    if (std::cmp_not_equal(*size, layers)) fail(key, "expected an array of {} elements, found {}", layers, *size);
+    const auto stored = file_.integers(full(key));
+    std::vector<int> out;
+    for (const std::int64_t value : *stored) out.push_back(checked(key, value, low, kMaxInt));
+    return out;
+  }
+  std::vector<int> per_layer(std::string_view key, int layers, int low) const {
+    auto found = find_per_layer(key, layers, low);
+    if (!found) fail(key, "missing");
+    return std::move(*found);
+  }
+
+ private:
+  template <class T>
+  int checked(std::string_view key, T value, int low, int high) const {
+    if (std::cmp_less(value, low) || std::cmp_greater(value, high)) {
+      fail(key, "expected a value from {} to {}, found {}", low, high, value);
+    }
+    return static_cast<int>(value);
+  }
+
+  const GgufFile& file_;
+  std::string_view architecture_;
+};
+
+const Architecture& find_architecture(const GgufFile& file) {
+  const auto name = file.string_value("general.architecture");
+  if (!name)
+    throw Error(ErrorKind::invalid_request, fmt::format("{}: key 'general.architecture' is missing", file.name()));
+  std::vector<std::string_view> known;
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.name == *name) return architecture;
+    known.push_back(architecture.name);
+  }
+  throw Error(ErrorKind::unsupported, fmt::format("{}: architecture {} is not supported; supported: {}", file.name(),
+                                                  printable(*name), fmt::join(known, ", ")));
+}
+
+void check_overrides(const RopeOverrides& user) {
+  const auto check = [](std::string_view name, const std::optional<float>& value, float above) {
+    if (value && !(std::isfinite(*value) && *value > above)) {
+      throw Error(ErrorKind::invalid_request,
+                  fmt::format("{}: expected a number above {}, found {}", name, above, *value));
+    }
+  };
+  constexpr float kAny = std::numeric_limits<float>::lowest();
+  check("rope frequency base", user.freq_base, 1.0f);
+  check("rope frequency scale", user.freq_scale, 0.0f);
+  check("yarn extrapolation factor", user.ext_factor, kAny);
+  check("yarn attention factor", user.attn_factor, kAny);
+  check("yarn beta fast", user.beta_fast, 0.0f);
+  check("yarn beta slow", user.beta_slow, 0.0f);
+  if (user.orig_context && *user.orig_context < 1) {
+    throw Error(ErrorKind::invalid_request,
+                fmt::format("yarn original context: expected a number above 0, found {}", *user.orig_context));
+  }
+  if (user.scaling && *user.scaling != "none" && *user.scaling != "linear" && *user.scaling != "yarn") {
+    throw Error(ErrorKind::invalid_request,
+                fmt::format("rope scaling: expected none, linear or yarn, found {}", printable(*user.scaling)));
+  }
+}
+
+std::string scaling_type(const Keys& keys, const RopeOverrides& user) {
+  constexpr std::string_view kKey = "rope.scaling.type";
+  if (user.scaling) return *user.scaling;
+  const std::string_view type = keys.find_text(kKey).value_or("linear");
+  if (type != "none" && type != "linear" && type != "yarn" && type != "longrope") {
+    keys.fail(kKey, "expected none, linear, yarn or longrope, found {}", printable(type));
+  }
+  return std::string(type);
+}
+
+float file_freq_scale(const Keys& keys) {
+  constexpr std::string_view kKey = "rope.scaling.factor";
+  const float factor = keys.find_number(kKey).value_or(keys.find_number("rope.scale_linear").value_or(0.0f));
+  if (factor == 0.0f) return 1.0f;
+  const float scale = 1.0f / factor;
+  if (!(scale > 0.0f) || !std::isfinite(scale)) keys.fail(kKey, "expected a number above 0, found {}", factor);
+  return scale;
+}
+
+// The factor that stands for --yarn-attn-factor where YaRN is on (docs/architectures.md, 3.3); the operator multiplies
+// it by 1 + 0.1 ln(factor) again. Which f32 steps are taken decides the last bit.
+float yarn_magnitude(float freq_scale) {
+  const float factor = 1.0f / freq_scale;
+  const float own = 1.0f + 0.1f * std::log(factor);
+  return (factor > 1.0f ? own : 1.0f) / own;
+}
+
+RopeParams read_rope(const Keys& keys, const RopeOverrides& user, RopeStyle style, int n_rot, int n_ctx_orig) {
+  const std::string type = scaling_type(keys, user);
+  RopeParams rope;
+  rope.style = style;
+  rope.n_rot = n_rot;
+  rope.base = user.freq_base.value_or(keys.find_number("rope.freq_base").value_or(rope.base));
+  if (!(rope.base > 1.0f)) keys.fail("rope.freq_base", "expected a number above 1, found {}", rope.base);
+  rope.freq_scale = type == "none" ? 1.0f : user.freq_scale.value_or(file_freq_scale(keys));
+  rope.n_ctx_orig = user.orig_context.value_or(n_ctx_orig);
+  rope.ext_factor = user.ext_factor.value_or(type == "yarn" ? 1.0f : 0.0f);
+  rope.beta_fast = user.beta_fast.value_or(rope.beta_fast);
+  rope.beta_slow = user.beta_slow.value_or(rope.beta_slow);
+  const float magnitude = rope.ext_factor != 0.0f ? yarn_magnitude(rope.freq_scale) : user.attn_factor.value_or(1.0f);
+  rope.attn_factor = magnitude * keys.find_number("rope.scaling.attn_factor").value_or(1.0f);
+  if (!std::isfinite(rope.attn_factor)) {
+    throw Error(ErrorKind::invalid_request,
+                fmt::format("{}: YaRN has no finite attention factor for a frequency scale of {}", keys.file().name(),
+                            rope.freq_scale));
+  }
+  return rope;
+}
+
+void refuse_experts(const Keys& keys) {
+  if (keys.find_count("expert_count", 0).value_or(0) > 0) {
+    throw Error(ErrorKind::unsupported, fmt::format("{}: key '{}': mixtures of experts are not supported",
+                                                    keys.file().name(), keys.full("expert_count")));
+  }
+}
+
+int read_vocabulary_size(const Keys& keys) {
+  constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+  const auto tokens = keys.file().array_size(kTokens).value_or(0);
+  if (tokens < 1 || tokens > static_cast<std::uint64_t>(kMaxInt)) {
+    throw Error(ErrorKind::invalid_request, fmt::format("{}: key '{}': expected a list of tokens, found {} elements",
+                                                        keys.file().name(), kTokens, tokens));
+  }
+  const auto declared = keys.find_count("vocab_size", 0);
+  if (declared && std::cmp_not_equal(*declared, tokens)) {
+    log_warning("key '{}' is {}, but the vocabulary has {} tokens", keys.full("vocab_size"), *declared, tokens);
+  }
+  return static_cast<int>(tokens);
+}
+
+// Query and KV heads and the feed-forward width of every layer, of `stored` layers in the file's arrays.
+std::vector<LayerConfig> read_layers(const Keys& keys, int stored, int used) {
+  const auto heads = keys.per_layer("attention.head_count", stored, 1);
+  const auto kv_heads = keys.find_per_layer("attention.head_count_kv", stored, 1).value_or(heads);
+  const auto hidden = keys.per_layer("feed_forward_length", stored, 1);
+  std::vector<LayerConfig> layers(static_cast<std::size_t>(used));
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (heads[i] % kv_heads[i] != 0) {
+      keys.fail("attention.head_count_kv", "expected a divisor of the {} query heads of layer {}, found {}", heads[i],
+                i, kv_heads[i]);
+    }
+    layers[i].heads = heads[i];
+    layers[i].kv_heads = kv_heads[i];
+    layers[i].hidden = hidden[i];
+  }
+  return layers;
+}
+
+void read_head_dims(const Keys& keys, ModelConfig& config) {
+  const int usual = config.dim / config.layer.front().heads;
+  config.head_dim_k = keys.find_count("attention.key_length", 1).value_or(usual);
+  config.head_dim_v = keys.find_count("attention.value_length", 1).value_or(usual);
+  if (config.head_dim_k < 2 || config.head_dim_k % 2 != 0) {
+    keys.fail("attention.key_length", "expected an even head length, found {}", config.head_dim_k);
+  }
+  if (config.head_dim_v != config.head_dim_k) {
+    keys.fail("attention.value_length", "expected the length of keys, {}, found {}", config.head_dim_k,
+              config.head_dim_v);
+  }
+  for (const LayerConfig& layer : config.layer) {
+    if (layer.heads > kMaxInt / config.head_dim_k) {
+      keys.fail("attention.head_count", "{} heads of length {} are too many", layer.heads, config.head_dim_k);
+    }
+  }
+}
+
+int read_n_rot(const Keys& keys, int head_dim) {
+  const int n_rot = keys.find_count("rope.dimension_count", 1).value_or(head_dim);
+  if (n_rot != head_dim) keys.fail("rope.dimension_count", "expected the head length, {}, found {}", head_dim, n_rot);
+  return n_rot;
+}
+
+}  // namespace
+
+ModelConfig read_config(const GgufFile& file, const RopeOverrides& overrides) {
+  check_overrides(overrides);
+  const Architecture& architecture = find_architecture(file);
+  const Keys keys(file, architecture.name);
+  refuse_experts(keys);
+
+  ModelConfig config;
+  config.architecture = architecture.name;
+  config.name = file.string_value("general.name").value_or("");
+  config.file_type = file_type_name(file);
+  config.context = keys.count("context_length", 1);
+  config.dim = keys.count("embedding_length", 1);
+  config.vocab = read_vocabulary_size(keys);
+
+  const int stored_layers = keys.count("block_count", 1, kMaxLayers);
+  const int extra_layers = keys.find_count("nextn_predict_layers", 0, stored_layers - 1).value_or(0);
+  config.layers = stored_layers - extra_layers;
+  config.layer = read_layers(keys, stored_layers, config.layers);
+  read_head_dims(keys, config);
+
+  constexpr std::string_view kEps = "attention.layer_norm_rms_epsilon";
+  const auto eps = keys.find_number(kEps);
+  if (!eps) keys.fail(kEps, "missing");
+  if (*eps < 0.0f) keys.fail(kEps, "expected a number of at least 0, found {}", *eps);
+  config.norm_eps = *eps;
+
+  const float scale = keys.find_number("attention.scale").value_or(0.0f);
+  config.attention_scale = scale != 0.0f ? scale : 1.0f / std::sqrt(static_cast<float>(config.head_dim_k));
+
+  const int n_rot = read_n_rot(keys, config.head_dim_k);
+  config.rope_n_ctx_orig = keys.find_count("rope.scaling.original_context_length", 1).value_or(config.context);
+  const RopeParams rope = read_rope(keys, overrides, architecture.rope, n_rot, config.rope_n_ctx_orig);
+  for (LayerConfig& layer : config.layer) layer.rope = rope;
+  // The tensors belong to the scaling that the file was made with, whatever the user asks for.
+  config.rope_long_factors = keys.find_text("rope.scaling.type") == "longrope";
+  return config;
+}
+
+}  // namespace bankml

@@ -1,0 +1,398 @@
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "bankml/base/error.hpp"
+#include "bankml/model/model.hpp"
+
+namespace bankml {
+namespace {
+
+// Attention spans are padded to this many cells, as the peer pads them (docs/prompt-cache.md, section 4).
+constexpr std::int64_t kCellPadding = 256;
+
+std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept {
+  return (n + unit - 1) / unit * unit;
+}
+
+bool same_rotation(const RopeParams& a, const RopeParams& b) noexcept {
+  return a.n_rot == b.n_rot && a.base == b.base && a.freq_scale == b.freq_scale && a.factors == b.factors &&
+         a.ext_factor == b.ext_factor && a.attn_factor == b.attn_factor && a.beta_fast == b.beta_fast &&
+         a.beta_slow == b.beta_slow && a.n_ctx_orig == b.n_ctx_orig;
+}
+
+// The integers of a batch, in pinned memory and on the device, laid out alike: one copy a forward pass.
+class BatchArrays {
+ public:
+  BatchArrays(Device& device, const TransformerLimits& limits, std::int64_t blocks_stride)
+      : blocks_stride_(blocks_stride), rows_(limits.max_rows), sequences_(limits.max_sequences) {
+    const std::size_t rows = static_cast<std::size_t>(rows_), sequences = static_cast<std::size_t>(sequences_);
+    const std::size_t addresses = sequences * static_cast<std::size_t>(blocks_stride) * sizeof(std::byte*);
+    bytes_ = addresses + (5 * rows + 2 * sequences) * sizeof(std::int32_t);
+    host_ = device.allocate_host(bytes_);
+    device_ = device.allocate(bytes_);
+  }
+
+  // Addresses first: they need the larger alignment.
+  std::byte** blocks() noexcept { return host_.as<std::byte*>(); }
+  std::int32_t* tokens() noexcept { return ints(host_); }
+  std::int32_t* position() noexcept { return tokens() + rows_; }
+  std::int32_t* sequence() noexcept { return tokens() + 2 * rows_; }
+  std::int32_t* cell() noexcept { return tokens() + 3 * rows_; }
+  std::int32_t* logit_rows() noexcept { return tokens() + 4 * rows_; }
+  std::int32_t* cells() noexcept { return tokens() + 5 * rows_; }
+  std::int32_t* padded_cells() noexcept { return cells() + sequences_; }
+
+  template <class T>
+  const T* on_device(const T* host) const noexcept {
+    return reinterpret_cast<const T*>(device_.data() + (reinterpret_cast<const std::byte*>(host) - host_.data()));
+  }
+  void upload(Stream& stream) { stream.copy_to_device(device_.data(), host_.data(), bytes_); }
+
+ private:
+  std::int32_t* ints(const Buffer& buffer) const noexcept {
+    return reinterpret_cast<std::int32_t*>(buffer.as<std::byte*>() + sequences_ * blocks_stride_);
+  }
+  std::int64_t blocks_stride_;
+  int rows_, sequences_;
+  std::size_t bytes_ = 0;
+  Buffer host_, device_;
+};
+
+}  // namespace
+
+struct Transformer::Impl {
+  Impl(const Model& m, KvPool& p, const TransformerLimits& l)
+      : model(m),
+        config(m.config()),
+        device(m.device()),
+        ops(m.device().ops()),
+        pool(p),
+        limits(l),
+        cache_cells(round_up(l.context, kCellPadding)),
+        arrays(device, l, (cache_cells + kBlockCells - 1) / kBlockCells) {
+    limits.max_logit_rows = std::min(limits.max_logit_rows, limits.max_rows);
+    stream = device.make_stream();
+    allocate_scratch();
+    collect_rotations();
+  }
+
+  Buffer floats(std::int64_t rows, std::int64_t dim) {
+    return device.allocate(static_cast<std::size_t>(rows * dim) * sizeof(float));
+  }
+
+  void allocate_scratch() {
+    std::int64_t q_width = 0, k_width = 0, v_width = 0, hidden = 0;
+    ActFormats in = ActFormats::none, attended = ActFormats::none, gated = ActFormats::none;
+    for (std::size_t i = 0; i < config.layer.size(); ++i) {
+      const LayerConfig& layer = config.layer[i];
+      const LayerWeights& w = model.layers()[i];
+      q_width = std::max(q_width, std::int64_t{layer.heads} * config.head_dim_k);
+      k_width = std::max(k_width, std::int64_t{layer.kv_heads} * config.head_dim_k);
+      v_width = std::max(v_width, std::int64_t{layer.kv_heads} * config.head_dim_v);
+      hidden = std::max(hidden, std::int64_t{layer.hidden});
+      for (const auto* weight : {&w.q, &w.k, &w.v, &w.gate, &w.up}) in = in | activation_format((*weight)->type());
+      attended = attended | activation_format(w.output->type());
+      gated = gated | activation_format(w.down->type());
+    }
+    const LayerConfig& first = config.layer.front();
+    const std::int64_t rows = limits.max_rows;
+    x = floats(rows, config.dim);
+    q = floats(rows, q_width);
+    k = floats(rows, k_width);
+    v = floats(rows, v_width);
+    gate = floats(rows, hidden);
+    up = floats(rows, hidden);
+    x_logits = floats(limits.max_logit_rows, config.dim);
+    if (config.post_norms) branch = floats(rows, config.dim);
+    normed = device.make_activation(rows, config.dim, in);
+    attention = device.make_activation(rows, std::int64_t{first.heads} * config.head_dim_v, attended);
+    activated = device.make_activation(rows, hidden, gated);
+    final = device.make_activation(limits.max_logit_rows, config.dim, activation_format(model.output().type()));
+    logits = device.allocate_host(static_cast<std::size_t>(limits.max_logit_rows) *
+                                  static_cast<std::size_t>(config.vocab) * sizeof(float));
+  }
+
+  // Layers that rotate alike share one table of cosines and sines.
+  void collect_rotations() {
+    const float* factors = model.rope_factors(limits.context);
+    for (const LayerConfig& layer : config.layer) {
+      RopeParams params = layer.rope;
+      if (params.style == RopeStyle::none) {
+        rotation_of.push_back(-1);
+        continue;
+      }
+      params.factors = factors;
+      const auto found = std::find_if(rotations.begin(), rotations.end(),
+                                      [&](const RopeParams& known) { return same_rotation(known, params); });
+      rotation_of.push_back(static_cast<int>(found - rotations.begin()));
+      if (found == rotations.end()) {
+        rotations.push_back(params);
+        tables.push_back(floats(limits.max_rows, params.n_rot));
+      }
+    }
+  }
+
+  BatchView prepare(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences);
+  const std::int32_t* upload_cell_positions(std::span<KvSequence* const> sequences);
+  void layer(std::size_t index, const BatchView& batch, int& n, bool last, int n_logits);
+  void feed_forward(std::size_t index, float* residual, int n);
+  void project(float* residual, const Weight& weight, const Buffer& bias, const Buffer& post_norm, const Activation& in,
+               int n);
+
+  const Model& model;
+  const ModelConfig& config;
+  Device& device;
+  Ops& ops;
+  KvPool& pool;
+  TransformerLimits limits;
+  std::int64_t cache_cells;
+  BatchArrays arrays;
+  std::unique_ptr<Stream> stream;
+  std::vector<RopeParams> rotations;
+  std::vector<Buffer> tables;      // one a rotation: (rows, n_rot / 2, 2)
+  std::vector<int> rotation_of;    // per layer; -1: none
+  std::vector<std::int64_t> length_before, length_needed;  // per sequence of a batch; kept, so that no pass allocates
+  Buffer cell_positions, cell_positions_host, moved_cells, moved_cells_host;
+  Buffer x, q, k, v, gate, up, branch, x_logits, logits;
+  std::unique_ptr<Activation> normed, attention, activated, final;
+};
+
+BatchView Transformer::Impl::prepare(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences) {
+  BatchView view;
+  view.rows = static_cast<int>(rows.size());
+  view.sequences = static_cast<int>(sequences.size());
+  view.blocks_stride = (cache_cells + kBlockCells - 1) / kBlockCells;
+  int n_logits = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    arrays.tokens()[i] = rows[i].token;
+    arrays.position()[i] = rows[i].position;
+    arrays.sequence()[i] = rows[i].sequence;
+    arrays.cell()[i] =
+        static_cast<std::int32_t>(sequences[static_cast<std::size_t>(rows[i].sequence)]->cell_of(rows[i].position));
+    if (rows[i].wants_logits) arrays.logit_rows()[n_logits++] = static_cast<std::int32_t>(i);
+  }
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    const KvSequence& sequence = *sequences[s];
+    std::byte** table = arrays.blocks() + static_cast<std::int64_t>(s) * view.blocks_stride;
+    for (const KvBlock& block : sequence.blocks()) *table++ = block.data();
+    arrays.cells()[s] = static_cast<std::int32_t>(sequence.cells());
+    arrays.padded_cells()[s] = static_cast<std::int32_t>(
+        std::min(cache_cells, std::max(kCellPadding, round_up(sequence.cells(), kCellPadding))));
+  }
+  if (!std::all_of(sequences.begin(), sequences.end(), [](const KvSequence* s) { return s->in_order(); })) {
+    view.cell_position = upload_cell_positions(sequences);
+    view.cell_position_stride = cache_cells;
+  }
+  arrays.upload(*stream);
+  view.position = arrays.on_device(arrays.position());
+  view.sequence = arrays.on_device(arrays.sequence());
+  view.cell = arrays.on_device(arrays.cell());
+  view.blocks = arrays.on_device(arrays.blocks());
+  view.cells = arrays.on_device(arrays.cells());
+  view.padded_cells = arrays.on_device(arrays.padded_cells());
+  return view;
+}
+
+// Only sequences that lost positions in the middle need this; the memory is taken when the first one appears.
+const std::int32_t* Transformer::Impl::upload_cell_positions(std::span<KvSequence* const> sequences) {
+  const std::size_t bytes = sequences.size() * static_cast<std::size_t>(cache_cells) * sizeof(std::int32_t);
+  if (cell_positions.bytes() < bytes) {
+    cell_positions = device.allocate(bytes);
+    cell_positions_host = device.allocate_host(bytes);
+  }
+  std::int32_t* out = cell_positions_host.as<std::int32_t>();
+  for (const KvSequence* sequence : sequences) {
+    const std::vector<std::int32_t>& known = sequence->position_of();
+    for (std::int64_t c = 0; c < cache_cells; ++c) {
+      const std::int64_t in_order = c < sequence->cells() ? c : -1;
+      *out++ = sequence->in_order() ? static_cast<std::int32_t>(in_order)
+                                    : (c < sequence->cells() ? known[static_cast<std::size_t>(c)] : -1);
+    }
+  }
+  stream->copy_to_device(cell_positions.data(), cell_positions_host.data(), bytes);
+  return cell_positions.as<std::int32_t>();
+}
+
+// residual += W in (+ bias), scaled or normalised as the model wants it.
+void Transformer::Impl::project(float* residual, const Weight& weight, const Buffer& bias, const Buffer& post_norm,
+                                const Activation& in, int n) {
+  MatmulOutput output{&weight, residual, bias.as<float>(), residual, config.residual_scale};
+  if (config.post_norms) {
+    output.out = branch.as<float>();
+    output.residual = nullptr;
+  }
+  ops.matmul(*stream, {&output, 1}, in, n);
+  if (config.post_norms) {
+    ops.rms_norm_add(*stream, residual, branch.as<float>(), post_norm.as<float>(), n, config.dim, config.norm_eps);
+  }
+}
+
+void Transformer::Impl::feed_forward(std::size_t index, float* residual, int n) {
+  const LayerWeights& w = model.layers()[index];
+  if (config.pre_norms) {
+    ops.rms_norm(*stream, *normed, residual, w.ffn_norm.as<float>(), n, config.norm_eps);
+  } else {
+    ops.quantize(*stream, *normed, residual, n);
+  }
+  const MatmulOutput outputs[] = {{w.gate.get(), gate.as<float>(), w.gate_bias.as<float>()},
+                                  {w.up.get(), up.as<float>(), w.up_bias.as<float>()}};
+  ops.matmul(*stream, outputs, *normed, n);
+  ops.glu(*stream, *activated, gate.as<float>(), up.as<float>(), n, config.activation);
+  project(residual, *w.down, w.down_bias, w.post_ffw_norm, *activated, n);
+}
+
+void Transformer::Impl::layer(std::size_t index, const BatchView& batch, int& n, bool last, int n_logits) {
+  const LayerWeights& w = model.layers()[index];
+  const LayerConfig& c = config.layer[index];
+  float* residual = x.as<float>();
+  if (config.pre_norms) {
+    ops.rms_norm(*stream, *normed, residual, w.attn_norm.as<float>(), n, config.norm_eps);
+  } else {
+    ops.quantize(*stream, *normed, residual, n);
+  }
+  const MatmulOutput outputs[] = {{w.q.get(), q.as<float>(), w.q_bias.as<float>()},
+                                  {w.k.get(), k.as<float>(), w.k_bias.as<float>()},
+                                  {w.v.get(), v.as<float>(), w.v_bias.as<float>()}};
+  ops.matmul(*stream, outputs, *normed, n);
+
+  RopeStoreArgs store;
+  store.q = q.as<float>();
+  store.k = k.as<float>();
+  store.v = v.as<float>();
+  store.heads = c.heads;
+  store.norm_eps = config.norm_eps;
+  store.q_scale = config.q_scale;
+  if (config.qk_norm == ModelConfig::QkNorm::head) {
+    store.q_norm = w.q_norm.as<float>();
+    store.k_norm = w.k_norm.as<float>();
+  } else if (config.qk_norm == ModelConfig::QkNorm::whole) {
+    ops.rms_norm(*stream, store.q, store.q, w.q_norm.as<float>(), n, static_cast<int>(w.q->rows()), config.norm_eps);
+    ops.rms_norm(*stream, k.as<float>(), k.as<float>(), w.k_norm.as<float>(), n, static_cast<int>(w.k->rows()),
+                 config.norm_eps);
+  }
+  if (const int rotation = rotation_of[index]; rotation >= 0) {
+    store.style = c.rope.style;
+    store.n_rot = c.rope.n_rot;
+    store.table = tables[static_cast<std::size_t>(rotation)].as<float>();
+  }
+  const KvLayout& kv = pool.layout(static_cast<int>(index));
+  ops.rope_store(*stream, store, kv, batch);
+  if (last && n_logits == 0) return;  // nothing reads the rest of the last layer
+
+  AttentionArgs attend;
+  attend.q = q.as<float>();
+  attend.heads = c.heads;
+  attend.scale = config.attention_scale;
+  attend.softcap = config.attention_softcap;
+  attend.window = c.window;
+  ops.attention(*stream, *attention, attend, kv, batch);
+  project(residual, *w.output, w.output_bias, w.post_attention_norm, *attention, n);
+  if (last) {
+    // Of the last layer, only the rows whose logits are wanted go on: the number of rows is part of the arithmetic.
+    if (n_logits < n) {
+      ops.gather_rows(*stream, x_logits.as<float>(), residual, arrays.on_device(arrays.logit_rows()), n_logits,
+                      config.dim);
+      residual = x_logits.as<float>();
+    }
+    n = n_logits;
+  }
+  feed_forward(index, residual, n);
+  if (!last) return;
+  ops.rms_norm(*stream, *final, residual, model.output_norm(), n, config.norm_eps);
+  const MatmulOutput head{&model.output(), logits.as<float>(), model.output_bias()};
+  ops.matmul(*stream, {&head, 1}, *final, n);
+  if (config.logit_scale != 1.0f || config.logit_softcap != 0.0f) {
+    ops.scale_softcap(*stream, logits.as<float>(), std::int64_t{n} * config.vocab, config.logit_scale,
+                      config.logit_softcap);
+  }
+}
+
+Transformer::Transformer(const Model& model, KvPool& pool, const TransformerLimits& limits)
+    : impl_(std::make_unique<Impl>(model, pool, limits)) {}
+
+Transformer::~Transformer() = default;
+
+Stream& Transformer::stream() noexcept {
+  return *impl_->stream;
+}
+
+std::span<const float> Transformer::logits(int i) const noexcept {
+  const std::size_t vocab = static_cast<std::size_t>(impl_->config.vocab);
+  return {impl_->logits.as<float>() + static_cast<std::size_t>(i) * vocab, vocab};
+}
+
+void Transformer::keep(KvSequence& sequence, std::span<const KvSequence::Run> runs) {
+  Impl& impl = *impl_;
+  Stream& stream = *impl.stream;
+  sequence.keep(runs, impl.pool, stream);
+  KvSequence* const one[] = {&sequence};
+  BatchView view = impl.prepare({}, one);
+  view.rows = 1;
+  const std::size_t bytes = static_cast<std::size_t>(impl.cache_cells) * sizeof(std::int32_t);
+  if (impl.moved_cells.bytes() < bytes) {
+    impl.moved_cells = impl.device.allocate(bytes);
+    impl.moved_cells_host = impl.device.allocate_host(bytes);
+  }
+  for (const KvSequence::Run& run : runs) {
+    if (run.from == run.to || run.count == 0) continue;
+    std::int32_t* cells = impl.moved_cells_host.as<std::int32_t>();
+    for (std::int64_t i = 0; i < run.count; ++i) *cells++ = static_cast<std::int32_t>(sequence.cell_of(run.to + i));
+    stream.copy_to_device(impl.moved_cells.data(), impl.moved_cells_host.data(), static_cast<std::size_t>(run.count) * sizeof(std::int32_t));
+    impl.arrays.position()[0] = static_cast<std::int32_t>(run.to - run.from);
+    impl.arrays.upload(stream);
+    for (std::size_t i = 0; i < impl.rotations.size(); ++i) {
+      impl.ops.rope_table(stream, impl.tables[i].as<float>(), impl.rotations[i], view);
+    }
+    for (std::size_t i = 0; i < impl.config.layer.size(); ++i) {
+      if (impl.rotation_of[i] < 0) continue;
+      const RopeParams& rope = impl.config.layer[i].rope;
+      impl.ops.rotate_keys(stream, impl.pool.layout(static_cast<int>(i)), view.blocks, impl.moved_cells.as<std::int32_t>(),
+                           static_cast<int>(run.count), impl.tables[static_cast<std::size_t>(impl.rotation_of[i])].as<float>(),
+                           rope.style, rope.n_rot);
+    }
+    stream.synchronize();
+  }
+}
+
+void Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences) {
+  Impl& impl = *impl_;
+  const auto n_logits = std::count_if(rows.begin(), rows.end(), [](const BatchRow& row) { return row.wants_logits; });
+  if (rows.empty() || rows.size() > static_cast<std::size_t>(impl.limits.max_rows) ||
+      sequences.size() > static_cast<std::size_t>(impl.limits.max_sequences) || n_logits > impl.limits.max_logit_rows) {
+    throw Error(ErrorKind::internal, "a forward pass larger than the transformer was made for");
+  }
+  std::vector<std::int64_t>&before = impl.length_before, &needed = impl.length_needed;
+  before.clear();
+  needed.clear();
+  for (const KvSequence* sequence : sequences) {
+    before.push_back(sequence->length());
+    needed.push_back(sequence->length());
+  }
+  for (const BatchRow& row : rows) {
+    std::int64_t& length = needed[static_cast<std::size_t>(row.sequence)];
+    length = std::max<std::int64_t>(length, row.position + 1);
+    if (length > impl.cache_cells) throw Error(ErrorKind::internal, "a position beyond the context");
+  }
+  try {
+    for (std::size_t s = 0; s < sequences.size(); ++s) sequences[s]->extend(needed[s], impl.pool, *impl.stream);
+  } catch (...) {
+    for (std::size_t s = 0; s < sequences.size(); ++s) sequences[s]->truncate(before[s]);
+    throw;
+  }
+
+  const BatchView batch = impl.prepare(rows, sequences);
+  Stream& stream = *impl.stream;
+  impl.ops.embed(stream, impl.x.as<float>(), impl.model.token_embedding(), impl.arrays.on_device(impl.arrays.tokens()),
+                 batch.rows, impl.config.embedding_scale);
+  for (std::size_t i = 0; i < impl.rotations.size(); ++i) {
+    impl.ops.rope_table(stream, impl.tables[i].as<float>(), impl.rotations[i], batch);
+  }
+  int n = batch.rows;
+  for (std::size_t i = 0; i < impl.config.layer.size(); ++i) {
+    impl.layer(i, batch, n, i + 1 == impl.config.layer.size(), static_cast<int>(n_logits));
+  }
+  stream.synchronize();
+}
+
+}  // namespace bankml

@@ -1,0 +1,39 @@
+#include "bankml/server/completion_service.hpp"
+
+#include <utility>
+
+namespace bankml {
+namespace {
+
+class EngineService final : public CompletionService {
+ public:
+  explicit EngineService(Engine& engine) : engine_(engine) {}
+
+  JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) override {
+    return engine_.submit(std::move(prompt), std::move(params), std::move(sink));
+  }
+  void cancel(JobId id) override { engine_.cancel(id); }
+  void save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {
+    engine_.save_slot(slot, std::move(file_name), std::move(done));
+  }
+  void restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {
+    engine_.restore_slot(slot, std::move(file_name), std::move(done));
+  }
+  void erase_slot(std::int64_t slot, SlotActionDone done) override { engine_.erase_slot(slot, std::move(done)); }
+  std::vector<SlotSnapshot> slots() const override { return engine_.slots(); }
+  EngineMetrics metrics() const override { return engine_.metrics(); }
+  std::int64_t slot_context() const noexcept override { return engine_.slot_context(); }
+  int slot_count() const noexcept override { return engine_.slot_count(); }
+  bool has_slot_files() const noexcept override { return !engine_.options().slot_save_path.empty(); }
+
+ private:
+  Engine& engine_;
+};
+
+}  // namespace
+
+std::unique_ptr<CompletionService> make_completion_service(Engine& engine) {
+  return std::make_unique<EngineService>(engine);
+}
+
+}  // namespace bankml

@@ -1,0 +1,123 @@
+#include "server/generation_reply.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "bankml/base/log.hpp"
+#include "server/errors.hpp"
+#include "server/mailbox.hpp"
+
+namespace bankml {
+namespace {
+
+struct TaskEvent {
+  std::size_t index;
+  JobEvent event;
+};
+
+class GenerationReply final : public PendingReply {
+ public:
+  GenerationReply(CompletionService& engine, Generation generation, MakeFormat make_format)
+      : engine_(engine),
+        generation_(std::move(generation)),
+        format_(make_format(generation_)),
+        results_(generation_.tasks.size()),
+        open_(generation_.tasks.size()) {
+    ping_interval = std::chrono::seconds(std::max(generation_.request.sse_ping_interval_s, 0));
+  }
+
+  ~GenerationReply() override {
+    if (mailbox_) mailbox_->close();
+    cancel();
+  }
+
+  void start(std::function<void()> wake) override {
+    mailbox_ = std::make_shared<Mailbox<TaskEvent>>(std::move(wake));
+    for (std::size_t i = 0; i < generation_.tasks.size(); ++i) {
+      const GenerationTask& task = generation_.tasks[i];
+      jobs_.push_back(engine_.submit(task.prompt, task.params, [mailbox = mailbox_, i](JobEvent&& event) {
+        mailbox->put({i, std::move(event)});
+      }));
+    }
+  }
+
+  ReplyPart poll() override {
+    ReplyPart part;
+    for (TaskEvent& item : mailbox_->take()) {
+      std::visit([&](auto& event) { handle(item.index, event, part); }, item.event);
+      if (part.finished || part.response) break;
+    }
+    part.streaming = streaming_;
+    return part;
+  }
+
+  bool overflowing() const override { return mailbox_->overflowing(); }
+
+ private:
+  bool streams() const noexcept { return generation_.request.stream; }
+
+  void handle(std::size_t index, const Started& event, ReplyPart& part) {
+    if (!streams()) return;
+    streaming_ = true;
+    if (event.progress) format_->append_progress(index, *event.progress, event.timings, part.text);
+  }
+
+  void handle(std::size_t index, const PromptProgress& event, ReplyPart& part) {
+    if (streams()) format_->append_progress(index, event.progress, event.timings, part.text);
+  }
+
+  void handle(std::size_t index, const Piece& event, ReplyPart& part) {
+    if (streams()) format_->append_piece(index, event, part.text);
+  }
+
+  void handle(std::size_t index, Done& event, ReplyPart& part) {
+    log_info("task {}: {} prompt tokens, {} of them cached, in {:.1f} ms; {} generated in {:.1f} ms; slot {}",
+             jobs_[index], event.prompt_tokens, event.timings.cache_n, event.timings.prompt_ms,
+             event.timings.predicted_n, event.timings.predicted_ms, event.id_slot);
+    --open_;
+    if (streams()) {
+      streaming_ = true;
+      format_->append_done(index, event, part.text);
+      if (open_ > 0) return;
+      format_->append_end(part.text);
+      part.finished = true;
+      return;
+    }
+    results_[index] = std::move(event);
+    if (open_ == 0) part.response = json_response(format_->whole(results_));
+  }
+
+  void handle(std::size_t index, const Failed& event, ReplyPart& part) {
+    log_warning("task {} failed: {}", jobs_[index], event.message);
+    cancel();
+    if (!streaming_) {
+      part.response = error_response(event);
+      return;
+    }
+    append_event(part.text, boost::json::object{{"error", error_object(event)}});
+    part.finished = true;
+  }
+
+  // Ended jobs are ignored by the engine.
+  void cancel() {
+    for (const JobId job : std::exchange(jobs_, {})) engine_.cancel(job);
+  }
+
+  CompletionService& engine_;
+  const Generation generation_;
+  std::unique_ptr<AnswerFormat> format_;
+  std::shared_ptr<Mailbox<TaskEvent>> mailbox_;
+  std::vector<JobId> jobs_;
+  std::vector<Done> results_;
+  std::size_t open_;
+  bool streaming_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<PendingReply> make_generation_reply(CompletionService& engine, Generation generation,
+                                                    MakeFormat make_format) {
+  return std::make_unique<GenerationReply>(engine, std::move(generation), make_format);
+}
+
+}  // namespace bankml

@@ -1,0 +1,75 @@
+#include "server/routes.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+namespace bankml {
+namespace {
+
+// Routes of the contract that clients may try although they aren't built: a clear refusal is better than "not found".
+Reply refuse(const RouteContext&, const Request& request) {
+  throw Error(ErrorKind::unsupported,
+              fmt::format("{} {} is not supported by this server", request.method, request.path));
+}
+
+struct Route {
+  std::string_view method, path;
+  Handler handler;
+};
+
+constexpr std::array kRoutes = std::to_array<Route>({
+    {"GET", "/health", get_health},
+    {"GET", "/v1/health", get_health},
+    {"GET", "/props", get_props},
+    {"POST", "/props", post_props},
+    {"GET", "/models", get_models},
+    {"GET", "/v1/models", get_models},
+    {"GET", "/metrics", get_metrics},
+    {"GET", "/slots", get_slots},
+    {"POST", "/tokenize", post_tokenize},
+    {"POST", "/detokenize", post_detokenize},
+    {"POST", "/apply-template", post_apply_template},
+    {"POST", "/completion", post_completion},
+    {"POST", "/completions", post_completion},
+    {"POST", "/v1/completions", post_openai_completion},
+    {"POST", "/v1/chat/completions", post_chat_completion},
+    {"POST", "/chat/completions", post_chat_completion},
+    {"POST", "/v1/chat/completions/input_tokens", post_chat_input_tokens},
+    {"POST", "/chat/completions/input_tokens", post_chat_input_tokens},
+    {"POST", "/v1/responses/input_tokens", refuse},
+    {"POST", "/responses/input_tokens", refuse},
+    {"POST", "/v1/messages/count_tokens", refuse},
+    {"POST", "/v1/responses", refuse},
+    {"POST", "/responses", refuse},
+    {"POST", "/v1/messages", refuse},
+    {"POST", "/infill", refuse},
+    {"POST", "/embedding", refuse},
+    {"POST", "/embeddings", refuse},
+    {"POST", "/v1/embeddings", refuse},
+    {"POST", "/rerank", refuse},
+    {"POST", "/reranking", refuse},
+    {"POST", "/v1/rerank", refuse},
+    {"POST", "/v1/reranking", refuse},
+    {"GET", "/lora-adapters", refuse},
+    {"POST", "/lora-adapters", refuse},
+    {"POST", "/v1/chat/completions/control", refuse},
+    {"GET", "/v1/stream", refuse},
+    {"DELETE", "/v1/stream", refuse},
+    {"POST", "/v1/streams/lookup", refuse},
+    {"POST", "/v1/audio/transcriptions", refuse},
+    {"POST", "/audio/transcriptions", refuse},
+});
+
+}  // namespace
+
+Handler find_handler(std::string_view method, std::string_view path) {
+  const auto* const route = std::ranges::find_if(
+      kRoutes, [&](const Route& candidate) { return candidate.method == method && candidate.path == path; });
+  if (route != kRoutes.end()) return route->handler;
+  if (method == "POST" && path.starts_with("/slots/")) return post_slot_action;
+  return nullptr;
+}
+
+}  // namespace bankml

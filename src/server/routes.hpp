@@ -1,0 +1,50 @@
+#pragma once
+// The handlers: functions from a request to a reply. They throw Error for what they refuse.
+#include <mutex>
+#include <string>
+
+#include "bankml/server/server.hpp"
+#include "server/http.hpp"
+
+namespace bankml {
+
+// What GET /metrics remembers: its throughput gauges show the time since the previous reading.
+class MetricsPage {
+ public:
+  std::string render(const EngineMetrics& metrics);
+
+ private:
+  std::mutex mutex_;
+  EngineMetrics previous_;
+};
+
+// What handlers work with; valid while the server runs.
+struct RouteContext {
+  const ServerOptions& options;
+  const App& app;
+  MetricsPage& metrics;
+};
+
+using Handler = Reply (*)(const RouteContext& context, const Request& request);
+
+// The handler of a method and path (without prefix), nullptr if there is none.
+Handler find_handler(std::string_view method, std::string_view path);
+
+// docs/http-api.md 6
+Reply get_health(const RouteContext& context, const Request& request);
+Reply get_props(const RouteContext& context, const Request& request);
+Reply post_props(const RouteContext& context, const Request& request);
+Reply get_models(const RouteContext& context, const Request& request);
+Reply get_metrics(const RouteContext& context, const Request& request);
+Reply get_slots(const RouteContext& context, const Request& request);
+Reply post_slot_action(const RouteContext& context, const Request& request);
+Reply post_tokenize(const RouteContext& context, const Request& request);
+Reply post_detokenize(const RouteContext& context, const Request& request);
+Reply post_apply_template(const RouteContext& context, const Request& request);
+// 10 to 13
+Reply post_completion(const RouteContext& context, const Request& request);
+Reply post_openai_completion(const RouteContext& context, const Request& request);
+Reply post_chat_completion(const RouteContext& context, const Request& request);
+Reply post_chat_input_tokens(const RouteContext& context, const Request& request);
+
+}  // namespace bankml

@@ -1,0 +1,11 @@
+#pragma once
+#include "bankml/text/chat_template.hpp"
+#include "text/template/ast.hpp"
+
+namespace bankml::jinja {
+
+// What the template can do, by trial renderings with values that record how they are used (docs/chat-templates.md 2.2).
+// A trial that fails counts as far as it got.
+TemplateCaps probe_capabilities(const Program& program, const Limits& limits);
+
+}  // namespace bankml::jinja

@@ -1,0 +1,386 @@
+#include "server/service.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/json/parse.hpp>
+
+#include "server/fake_service.hpp"
+
+namespace bankml::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+
+Request make_request(std::string method, std::string path, std::string body = {}, Headers headers = {}) {
+  const std::size_t question = std::min(path.find('?'), path.size());
+  Request request;
+  request.method = std::move(method);
+  request.query = path.substr(std::min(question + 1, path.size()));
+  request.path = path.substr(0, question);
+  request.body = std::move(body);
+  request.headers = std::move(headers);
+  return request;
+}
+
+class ServiceTest : public testing::Test {
+ protected:
+  void make_ready() { service().set_ready(app_.app()); }
+  Service& service() {
+    if (!service_) service_ = std::make_unique<Service>(options);
+    return *service_;
+  }
+  // The whole answer, also of a generation that does not stream.
+  Response ask(const Request& request) {
+    Reply reply = service().handle(request);
+    if (auto* response = std::get_if<Response>(&reply)) return *response;
+    auto& pending = *std::get<std::unique_ptr<PendingReply>>(reply);
+    pending.start([] {});
+    return pending.poll().response.value_or(Response{});
+  }
+  Response get(const std::string& path, Headers headers = {}) {
+    return ask(make_request("GET", path, {}, std::move(headers)));
+  }
+  Response post(const std::string& path, const std::string& body) { return ask(make_request("POST", path, body)); }
+  // The body of an answer that has this status.
+  boost::json::object json(const Response& response, int status = 200) {
+    EXPECT_EQ(response.status, status) << response.body;
+    return boost::json::parse(response.body).as_object();
+  }
+  std::string error_type(const Response& response, int status) {
+    const boost::json::object body = json(response, status);
+    EXPECT_EQ(body.at("error").at("code").as_int64(), status);
+    return std::string(body.at("error").at("type").as_string());
+  }
+
+  ServerOptions options;
+  FakeApp app_;
+
+ private:
+  std::unique_ptr<Service> service_;
+};
+
+TEST_F(ServiceTest, AnswersThatTheModelIsLoading) {
+  EXPECT_EQ(error_type(get("/health"), 503), "unavailable_error");
+  EXPECT_EQ(error_type(get("/nothing"), 503), "unavailable_error");
+  make_ready();
+  EXPECT_EQ(json(get("/health")).at("status"), "ok");
+}
+
+TEST_F(ServiceTest, ShowsAPageAlsoWhileTheModelIsLoading) {
+  EXPECT_THAT(get("/").body, HasSubstr("<!doctype html>"));
+  make_ready();
+  EXPECT_THAT(get("/index.html").body, HasSubstr("<!doctype html>"));
+}
+
+TEST_F(ServiceTest, HidesThePageWithoutUi) {
+  options.ui = false;
+  make_ready();
+  EXPECT_EQ(get("/").status, 404);
+}
+
+TEST_F(ServiceTest, DoesNotFindUnknownPathsOrMethods) {
+  make_ready();
+  EXPECT_EQ(error_type(get("/nothing"), 404), "not_found_error");
+  EXPECT_EQ(error_type(get("/completion"), 404), "not_found_error");
+  EXPECT_EQ(error_type(get("/health/"), 404), "not_found_error");
+  EXPECT_EQ(error_type(ask(make_request("DELETE", "/health")), 404), "not_found_error");
+}
+
+TEST_F(ServiceTest, RefusesRoutesThatAreNotBuilt) {
+  make_ready();
+  EXPECT_EQ(error_type(post("/v1/embeddings", "{}"), 501), "not_supported_error");
+  EXPECT_EQ(error_type(post("/v1/messages", "{}"), 501), "not_supported_error");
+}
+
+TEST_F(ServiceTest, WantsAKeyWhereKeysAreSet) {
+  options.api_keys = {"first", "second"};
+  make_ready();
+  EXPECT_EQ(error_type(get("/props"), 401), "authentication_error");
+  EXPECT_EQ(error_type(get("/nothing"), 401), "authentication_error");
+  EXPECT_EQ(get("/props", {{"Authorization", "Bearer first"}}).status, 200);
+  EXPECT_EQ(get("/props", {{"authorization", "second"}}).status, 200);
+  EXPECT_EQ(get("/props", {{"X-Api-Key", "Bearer second"}}).status, 200);
+  for (const char* wrong : {"Bearer firs", "Bearer firstfirst", "bearer first", "Bearer ", "Bearer third"}) {
+    EXPECT_EQ(get("/props", {{"Authorization", wrong}, {"X-Api-Key", "first"}}).status, 401) << wrong;
+  }
+}
+
+TEST_F(ServiceTest, LetsEverybodySeeHealthAndPage) {
+  options.api_keys = {"key"};
+  make_ready();
+  for (const char* path : {"/health", "/v1/health", "/"}) EXPECT_EQ(get(path).status, 200) << path;
+}
+
+TEST_F(ServiceTest, LivesUnderItsPrefixOnly) {
+  options.api_prefix = "/p";
+  options.api_keys = {"key"};
+  make_ready();
+  const Headers key = {{"Authorization", "Bearer key"}};
+  EXPECT_EQ(get("/p/props", key).status, 200);
+  EXPECT_EQ(get("/props", key).status, 404);
+  EXPECT_EQ(get("/p/health").status, 401);
+}
+
+TEST_F(ServiceTest, AnswersOptionsAnywhere) {
+  options.api_keys = {"key"};
+  const Response response = ask(make_request("OPTIONS", "/nothing"));
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.content_type, "text/html");
+  EXPECT_THAT(response.headers, ElementsAre(Pair("Access-Control-Allow-Credentials", "true"),
+                                            Pair("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"),
+                                            Pair("Access-Control-Allow-Headers", "*")));
+}
+
+TEST_F(ServiceTest, EchoesTheOriginByDefault) {
+  EXPECT_THAT(service().cors_headers("http://a.b"), ElementsAre(Pair("Access-Control-Allow-Origin", "http://a.b")));
+  EXPECT_THAT(service().cors_headers(""), ElementsAre(Pair("Access-Control-Allow-Origin", "")));
+}
+
+TEST_F(ServiceTest, AllowsEveryOriginWithoutCredentials) {
+  options.cors_credentials = false;
+  EXPECT_THAT(service().cors_headers("http://a.b"), ElementsAre(Pair("Access-Control-Allow-Origin", "*")));
+}
+
+TEST_F(ServiceTest, AllowsLocalOriginsOnly) {
+  options.cors_origins = "localhost";
+  for (const char* local : {"http://localhost", "https://localhost:8080", "http://127.0.0.1:1", "http://[::1]:80"}) {
+    EXPECT_THAT(service().cors_headers(local), ElementsAre(Pair("Access-Control-Allow-Origin", local)));
+  }
+  for (const char* other : {"http://localhost.evil.org", "http://a.b", "localhost", ""}) {
+    EXPECT_THAT(service().cors_headers(other), IsEmpty()) << other;
+  }
+}
+
+TEST_F(ServiceTest, ShowsAnotherOriginSettingVerbatim) {
+  options.cors_origins = "https://my.site";
+  EXPECT_THAT(service().cors_headers("http://a.b"),
+              ElementsAre(Pair("Access-Control-Allow-Origin", "https://my.site")));
+}
+
+TEST_F(ServiceTest, Tokenizes) {
+  make_ready();
+  EXPECT_EQ(post("/tokenize", R"({"content":"ab</s>"})").body, R"({"tokens":[97,98,257]})");
+  EXPECT_EQ(post("/tokenize", R"({"content":"</s>","parse_special":false})").body, R"({"tokens":[60,47,115,62]})");
+  EXPECT_EQ(post("/tokenize", R"({"content":["a",5,"b"]})").body, R"({"tokens":[97,5,98]})");
+  EXPECT_EQ(post("/tokenize", R"({"content":"a","add_special":"x"})").body, R"({"tokens":[97]})");
+  EXPECT_EQ(post("/tokenize", "{}").body, R"({"tokens":[]})");
+}
+
+TEST_F(ServiceTest, ShowsPiecesAsBytesWhereTheyAreNoText) {
+  make_ready();
+  EXPECT_EQ(post("/tokenize", R"({"content":"aé","with_pieces":true})").body,
+            R"({"tokens":[{"id":97,"piece":"a"},{"id":195,"piece":[195]},{"id":169,"piece":[169]}]})");
+}
+
+TEST_F(ServiceTest, AnswersWrongContentWith500AsThePeerDoes) {
+  make_ready();
+  for (const char* body : {"", R"({"content":5})", R"({"content":null})", R"({"content":[[1]]})"}) {
+    EXPECT_EQ(error_type(post("/tokenize", body), 500), "server_error") << body;
+  }
+  for (const char* body :
+       {"", R"({"tokens":"a"})", R"({"tokens":[258]})", R"({"tokens":[-1]})", R"({"tokens":["a"]})"}) {
+    EXPECT_EQ(error_type(post("/detokenize", body), 500), "server_error") << body;
+  }
+}
+
+TEST_F(ServiceTest, Detokenizes) {
+  make_ready();
+  EXPECT_EQ(post("/detokenize", R"({"tokens":[32,97,257]})").body, R"({"content":" a</s>"})");
+  EXPECT_EQ(post("/detokenize", "{}").body, R"({"content":""})");
+}
+
+TEST_F(ServiceTest, RendersTheTemplateWithoutGenerating) {
+  make_ready();
+  const auto body = json(post("/apply-template", R"({"messages":[{"role":"user","content":"hi"}]})"));
+  EXPECT_EQ(body.at("prompt"), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(app_.service().job_count(), 0u);
+}
+
+TEST_F(ServiceTest, CountsTheTokensOfAChat) {
+  make_ready();
+  EXPECT_EQ(post("/v1/chat/completions/input_tokens", R"({"messages":[{"role":"user","content":"hi"}]})").body,
+            R"({"input_tokens":52,"object":"response.input_tokens"})");
+}
+
+TEST_F(ServiceTest, DescribesTheServerInProps) {
+  make_ready();
+  const auto props = json(get("/props"));
+  EXPECT_EQ(props.at("total_slots").as_int64(), 2);
+  EXPECT_EQ(props.at("default_generation_settings").at("n_ctx").as_int64(), 256);
+  EXPECT_FALSE(props.at("default_generation_settings").at("params").as_object().contains("stop"));
+  EXPECT_EQ(props.at("model_path"), "/models/tiny.gguf");
+  EXPECT_EQ(props.at("bos_token"), "<s>");
+  EXPECT_TRUE(std::string_view(props.at("build_info").as_string()).starts_with('b'));
+}
+
+TEST_F(ServiceTest, ListsTheModel) {
+  make_ready();
+  const auto models = json(get("/v1/models"));
+  EXPECT_EQ(models.at("data").at(0).at("id"), "tiny");
+  EXPECT_EQ(models.at("data").at(0).at("meta").at("n_vocab").as_int64(), 258);
+  EXPECT_EQ(models.at("data").at(0).at("meta").at("vocab_type").as_int64(), 2);
+  EXPECT_EQ(models.at("models").at(0).at("name"), "tiny");
+}
+
+TEST_F(ServiceTest, ShowsMetricsOnlyWhenAsked) {
+  make_ready();
+  EXPECT_EQ(error_type(get("/metrics"), 501), "not_supported_error");
+}
+
+TEST_F(ServiceTest, ShowsRatesSinceTheLastReading) {
+  options.metrics = true;
+  app_.service().values.prompt_tokens = 100;
+  app_.service().values.prompt_seconds = 2;
+  make_ready();
+  EXPECT_THAT(get("/metrics").body,
+              HasSubstr("# TYPE llamacpp:prompt_tokens_total counter\nllamacpp:prompt_tokens_total 100\n"));
+  app_.service().values.prompt_tokens = 130;
+  app_.service().values.prompt_seconds = 3;
+  EXPECT_THAT(get("/metrics").body, HasSubstr("\nllamacpp:prompt_tokens_seconds 30\n"));
+  EXPECT_THAT(get("/metrics").body, HasSubstr("\nllamacpp:prompt_tokens_seconds 0\n"));
+}
+
+TEST_F(ServiceTest, ListsSlots) {
+  make_ready();
+  SlotSnapshot slot;
+  slot.context = 256;
+  app_.service().snapshots = {slot};
+  EXPECT_EQ(get("/slots").body, R"([{"id":0,"n_ctx":256,"speculative":false,"is_processing":false}])");
+}
+
+TEST_F(ServiceTest, FailsOnRequestWhenNoSlotIsIdle) {
+  make_ready();
+  app_.service().snapshots[0].processing = true;
+  EXPECT_EQ(get("/slots").status, 200);
+  EXPECT_EQ(get("/slots?fail_on_no_slot=").status, 200);
+  EXPECT_EQ(error_type(get("/slots?fail_on_no_slot=1"), 503), "unavailable_error");
+}
+
+TEST_F(ServiceTest, SavesRestoresAndErasesSlots) {
+  make_ready();
+  EXPECT_EQ(post("/slots/1?action=save", R"({"filename":"a.bin"})").body,
+            R"({"id_slot":1,"filename":"a.bin","n_saved":5,"n_written":640,"timings":{"save_ms":1.5}})");
+  EXPECT_EQ(app_.service().last_action, "save 1 a.bin");
+  EXPECT_EQ(error_type(post("/slots/0?action=restore", R"({"filename":"b.bin"})"), 400), "invalid_request_error");
+  EXPECT_EQ(post("/slots/0?action=erase", "").body, R"({"id_slot":0,"n_erased":7})");
+}
+
+TEST_F(ServiceTest, ChecksSlotActionsInOrder) {
+  make_ready();
+  EXPECT_EQ(post("/slots/x?action=save", "{}").status, 400);
+  EXPECT_EQ(post("/slots/0?action=nothing", "{}").status, 400);
+  EXPECT_EQ(post("/slots/0", "{}").status, 400);
+  EXPECT_EQ(post("/slots/0?action=save", "{}").status, 500);
+  app_.service().slot_files = false;
+  EXPECT_EQ(error_type(post("/slots/x?action=save", "{}"), 501), "not_supported_error");
+}
+
+TEST_F(ServiceTest, RefusesPropertiesUnlessTheyAreOn) {
+  make_ready();
+  EXPECT_EQ(error_type(post("/props", "x"), 501), "not_supported_error");
+}
+
+TEST_F(ServiceTest, AnswersMalformedBodiesWith500) {
+  make_ready();
+  for (const char* path : {"/completion", "/v1/completions", "/v1/chat/completions", "/apply-template"}) {
+    EXPECT_EQ(error_type(post(path, "{"), 500), "server_error") << path;
+    EXPECT_EQ(error_type(post(path, "[1]"), 400), "invalid_request_error") << path;
+  }
+}
+
+TEST_F(ServiceTest, ChecksChatFields) {
+  make_ready();
+  const auto chat = [&](const std::string& fields) {
+    return post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"hi"}],)" + fields + "}");
+  };
+  EXPECT_EQ(error_type(chat(R"("top_logprobs":2)"), 400), "invalid_request_error");
+  EXPECT_EQ(error_type(chat(R"("tool_choice":"zz")"), 400), "invalid_request_error");
+  EXPECT_EQ(error_type(chat(R"("response_format":{"type":"zz"})"), 400), "invalid_request_error");
+  EXPECT_EQ(error_type(chat(R"("tools":5)"), 500), "server_error");
+  EXPECT_EQ(error_type(chat(R"("response_format":{"type":"json_object"})"), 501), "not_supported_error");
+  EXPECT_EQ(chat(R"("tools":[],"response_format":{"type":"text"},"tool_choice":{})").status, 200);
+}
+
+TEST_F(ServiceTest, ReadsOpenAiLogprobs) {
+  make_ready();
+  const auto n_probs = [&](const std::string& fields) {
+    post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"hi"}],)" + fields + "}");
+    return app_.service().job(app_.service().job_count()).params->n_probs;
+  };
+  EXPECT_EQ(n_probs(R"("logprobs":true)"), 20);
+  EXPECT_EQ(n_probs(R"("logprobs":true,"top_logprobs":3,"n_probs":9)"), 3);
+  EXPECT_EQ(n_probs(R"("logprobs":false)"), 0);
+  EXPECT_EQ(n_probs(R"("n_probs":2)"), 2);
+}
+
+TEST_F(ServiceTest, GivesCopiesTheSeedsThatFollow) {
+  make_ready();
+  post("/completion", R"({"prompt":"a","n":2,"seed":7})");
+  EXPECT_EQ(app_.service().job(1).params->sampling.seed, 7u);
+  EXPECT_EQ(app_.service().job(2).params->sampling.seed, 8u);
+}
+
+TEST_F(ServiceTest, AnswersAPromptThatIsTooLongWithItsCounts) {
+  make_ready();
+  app_.service().script.reset();
+  Reply reply = service().handle(make_request("POST", "/completion", R"({"prompt":"a","stream":true})"));
+  auto& pending = *std::get<std::unique_ptr<PendingReply>>(reply);
+  pending.start([] {});
+  Failed failure;
+  failure.kind = ErrorKind::context_overflow;
+  failure.message = "too long";
+  failure.prompt_tokens = 500;
+  failure.context = 256;
+  app_.service().job(1).sink(failure);
+  const ReplyPart part = pending.poll();
+  EXPECT_FALSE(part.streaming);
+  EXPECT_EQ(part.response->status, 400);
+  EXPECT_EQ(
+      part.response->body,
+      R"({"error":{"code":400,"message":"too long","type":"exceed_context_size_error","n_prompt_tokens":500,"n_ctx":256}})");
+}
+
+TEST_F(ServiceTest, EndsAStreamThatFailsLaterWithAnErrorEvent) {
+  make_ready();
+  app_.service().script.reset();
+  Reply reply = service().handle(make_request("POST", "/v1/completions", R"({"prompt":"a","stream":true})"));
+  auto& pending = *std::get<std::unique_ptr<PendingReply>>(reply);
+  pending.start([] {});
+  app_.service().job(1).sink(Started{});
+  EXPECT_TRUE(pending.poll().streaming);
+  Failed failure;
+  failure.message = "broken";
+  app_.service().job(1).sink(failure);
+  const ReplyPart part = pending.poll();
+  EXPECT_TRUE(part.finished);
+  EXPECT_EQ(part.text, "data: {\"error\":{\"code\":500,\"message\":\"broken\",\"type\":\"server_error\"}}\n\n");
+}
+
+TEST_F(ServiceTest, CancelsTheOthersWhenOnePromptFails) {
+  make_ready();
+  app_.service().script.reset();
+  Reply reply = service().handle(make_request("POST", "/completion", R"({"prompt":["a","b"]})"));
+  auto& pending = *std::get<std::unique_ptr<PendingReply>>(reply);
+  pending.start([] {});
+  app_.service().job(1).sink(Failed{});
+  EXPECT_EQ(pending.poll().response->status, 500);
+  app_.service().wait_for_cancel(2);
+}
+
+TEST_F(ServiceTest, CancelsWhatIsStillRunningWhenTheReplyIsGivenUp) {
+  make_ready();
+  app_.service().script.reset();
+  {
+    Reply reply = service().handle(make_request("POST", "/completion", R"({"prompt":"a"})"));
+    std::get<std::unique_ptr<PendingReply>>(reply)->start([] {});
+  }
+  app_.service().wait_for_cancel(1);
+  app_.service().job(1).sink(Started{});  // late events do no harm
+}
+
+}  // namespace
+}  // namespace bankml::test
