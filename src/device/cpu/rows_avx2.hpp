@@ -89,7 +89,7 @@ struct Simd : Rows256 {
   // Scales 2j and 2j + 1 of 16 in each row, or scale j of 8 twice.
   template <int subs>
   static Scales scales(const std::uint8_t* of_rows, int pair, int j) noexcept {
-    return {one_scales<subs>(of_rows + 2 * pair * subs, j), one_scales<subs>(of_rows + (2 * pair + 1) * subs, j)};
+    return {scales_of_row<subs>(of_rows + 2 * pair * subs, j), scales_of_row<subs>(of_rows + (2 * pair + 1) * subs, j)};
   }
   // Sixteen scales of each row times sixteen 16-bit numbers, neighbours added.
   static Ints all_scales_dot(const std::uint8_t* of_rows, int pair, const std::int16_t* sums) noexcept {
@@ -181,12 +181,15 @@ struct Simd : Rows256 {
   }
 
  private:
+<<<<<<< HEAD
   template <int subs>
   static __m256i one_scales(const std::uint8_t* p, int j) noexcept {
     const auto* bytes = reinterpret_cast<const __m128i*>(p);
     const __m256i row = _mm256_broadcastsi128_si256(subs == 8 ? _mm_loadl_epi64(bytes) : _mm_loadu_si128(bytes));
     return _mm256_srai_epi16(_mm256_shuffle_epi8(row, load256(kScalePlaces<subs>.of[j])), 8);
   }
+=======
+>>>>>>> mm
   template <bool second>
   static Sixteen pick(const bfloat16* p) noexcept {
     const auto one = [](const void* q) {
