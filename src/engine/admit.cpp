@@ -45,18 +45,19 @@ void Engine::Impl::admit() {
     return job.deferred && job.kind == Job::Kind::completion && job.params->id_slot >= 0 &&
            job.params->id_slot < options.slots && !slots[static_cast<std::size_t>(job.params->id_slot)].run;
   };
-  bool started = !waiting.empty();
-  while (started) {
-    started = false;
-    for (const bool named : {true, false}) {
-      for (auto it = waiting.begin(); it != waiting.end() && !started; ++it) {
-        if (names_idle_slot(**it) != named || !try_start(*it)) continue;
-        waiting.erase(it);
-        started = true;
-      }
-      if (started) break;
+  const auto idle = [](const Slot& slot) { return !slot.run; };
+  const auto start_one = [&](bool named) {
+    for (auto it = waiting.begin(); it != waiting.end(); ++it) {
+      if (names_idle_slot(**it) != named || !try_start(*it)) continue;
+      waiting.erase(it);
+      return true;
     }
+    return false;
+  };
+  while (!waiting.empty() && std::any_of(slots.begin(), slots.end(), idle)) {
+    if (!start_one(true) && !start_one(false)) return;
   }
+  for (auto& job : waiting) job->deferred = true;
 }
 
 // Whether the job has left the queue: running, answered or refused.
@@ -118,11 +119,14 @@ bool Engine::Impl::save_to_cache(Slot& slot) {
 void Engine::Impl::save_idle_slots(const Slot& started) {
   for (Slot& slot : slots) {
     if (&slot == &started || slot.run || slot.tokens.empty()) continue;
-    if (save_to_cache(slot)) {
+    const std::uint64_t cached_before = cache->counters().already_cached;
+    const bool stored = save_to_cache(slot);
+    if (stored) {
       log_debug("slot {}: idle, saved to the prompt cache __TEST_TAG_CACHE_IDLE_SLOT__", slot.id);
       cache->update();
     }
-    if (options.unified_kv) slot.clear();
+    // A state that could not be kept stays where it is.
+    if (options.unified_kv && (stored || cache->counters().already_cached > cached_before)) slot.clear();
   }
 }
 
@@ -147,8 +151,8 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   }
   try {
     slot.run = std::make_unique<Run>(job, tokenizer);
-  } catch (const Error& error) {
-    return refuse({error.kind(), error.what()});
+  } catch (const std::exception& error) {
+    return refuse({kind_of(error), error.what()});
   }
   Run& run = *slot.run;
   slot.had_task = true;
@@ -158,8 +162,8 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   std::size_t n_past = 0;
   try {
     n_past = reuse(slot, run);
-  } catch (const Error& error) {
-    run.job->fail({error.kind(), error.what()});
+  } catch (const std::exception& error) {
+    run.job->fail({kind_of(error), error.what()});
     release(slot);
     return slot.clear();
   }

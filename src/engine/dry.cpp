@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string>
 #include <string_view>
 
+#include "bankml/base/error.hpp"
 #include "engine/token_window.hpp"
 
 namespace bankml {
@@ -12,6 +14,7 @@ namespace {
 
 constexpr std::size_t kLongestBreaker = 40;  // bytes
 constexpr std::size_t kLongestTail = 20;     // tokens
+constexpr std::size_t kMostBreakers = 64;    // each is compared with the whole vocabulary
 
 class Dry final : public SamplingStage {
  public:
@@ -129,6 +132,10 @@ bool DryBreakers::ends_alone(TokenId token) const {
 
 DryBreakers find_dry_breakers(std::span<const std::string> strings, const Tokenizer& tokenizer) {
   DryBreakers breakers;
+  if (strings.size() > kMostBreakers) {
+    throw Error(ErrorKind::invalid_request, "dry_sequence_breakers: expected at most " + std::to_string(kMostBreakers) +
+                                                " strings, found " + std::to_string(strings.size()));
+  }
   for (const std::string& string : strings) {
     const std::string_view breaker = std::string_view(string).substr(0, kLongestBreaker);
     if (breaker.empty()) continue;

@@ -8,6 +8,12 @@
 #include "engine/memory_limit.hpp"
 
 namespace bankml {
+
+ErrorKind kind_of(const std::exception& error) noexcept {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return own->kind();
+  return dynamic_cast<const std::bad_alloc*>(&error) ? ErrorKind::out_of_memory : ErrorKind::internal;
+}
+
 namespace {
 
 constexpr std::int64_t kContextUnit = 256;  // contexts are rounded up to this many tokens
@@ -162,8 +168,12 @@ void Engine::Impl::loop() {
     const bool busy = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.run != nullptr; });
     // A job that waits while all slots are idle was deferred by the one that has just ended.
     if (!take_arrivals(!busy && waiting.empty())) break;
-    admit();
-    step();
+    try {
+      admit();
+      step();
+    } catch (const std::exception& error) {
+      fail_running(kind_of(error), error.what());  // what was being computed is in doubt; the next request isn't
+    }
     publish();
   }
   for (auto& job : waiting) job->fail(stopped());

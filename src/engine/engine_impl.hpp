@@ -18,6 +18,7 @@
 namespace bankml {
 
 void log_cache_event(const PromptCacheEvent& event);
+ErrorKind kind_of(const std::exception& error) noexcept;
 
 struct Engine::Impl {
   Impl(const Model& model, const Tokenizer& tokenizer, const EngineOptions& options);

@@ -72,8 +72,8 @@ bool Engine::Impl::shift_context(Slot& slot) {
   const KvSequence::Run runs[] = {{0, keep, 0}, {keep + drop, left - drop, keep}};
   try {
     transformer->keep(slot.kv, runs);
-  } catch (const Error& error) {
-    run.job->fail({error.kind(), error.what()});
+  } catch (const std::exception& error) {
+    run.job->fail({kind_of(error), error.what()});
     release(slot);
     slot.clear();
     return false;
@@ -88,11 +88,8 @@ bool Engine::Impl::shift_context(Slot& slot) {
 bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
   try {
     transformer->forward(batch, sequences);
-  } catch (const Error& error) {
-    fail_running(error.kind(), error.what());
-    return false;
-  } catch (const std::bad_alloc&) {
-    fail_running(ErrorKind::out_of_memory, "no memory left for the forward pass");
+  } catch (const std::exception& error) {
+    fail_running(kind_of(error), error.what());
     return false;
   }
   for (const BatchRow& row : batch) {
@@ -167,7 +164,7 @@ void Engine::Impl::take_token(Slot& slot, TokenId token, std::span<const float> 
   std::optional<TokenProbability> p = text.complete ? probability(run, token, logits) : std::nullopt;
   if (p) {
     p->bytes = text.text;  // what goes out with the token: nothing while held back, then all that was
-    run.probabilities.push_back(*p);
+    if (run.params().keep_probabilities) run.probabilities.push_back(*p);
   }
   check_limits(slot, text.text);
   if (eog) {
@@ -243,7 +240,7 @@ void Engine::Impl::finish(Slot& slot) {
   done.slot_tokens = static_cast<int>(slot.tokens.size());
   done.timings = run.timings();
   done.probabilities = std::move(run.probabilities);
-  if (run.stop == StopType::word) {
+  if (run.stop == StopType::word && !done.probabilities.empty()) {
     // The stop word's own tokens are not part of the answer.
     const std::size_t dropped = tokenizer.encode(run.stopping_word, false, false).size();
     done.probabilities.resize(done.probabilities.size() - std::min(done.probabilities.size(), dropped));

@@ -109,6 +109,9 @@ void serve(Options options) {
   const std::unique_ptr<CompletionService> service = make_completion_service(engine);
   log_limits(engine);
 
+  // The server's threads use all of the above: they end first, also when something below throws.
+  const auto stop_server = [](Server* running) { running->stop(); };
+  const std::unique_ptr<Server, decltype(stop_server)> guard(&server, stop_server);
   const StopSignal stop;
   server.set_ready({.model = model_info(options, *model),
                     .tokenizer = &tokenizer,

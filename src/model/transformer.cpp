@@ -336,6 +336,7 @@ void Transformer::keep(KvSequence& sequence, std::span<const KvSequence::Run> ru
   }
   for (const KvSequence::Run& run : runs) {
     if (run.from == run.to || run.count == 0) continue;
+    stream.synchronize();  // what was uploaded for the last run has been read
     std::int32_t* cells = impl.moved_cells_host.as<std::int32_t>();
     for (std::int64_t i = 0; i < run.count; ++i) *cells++ = static_cast<std::int32_t>(sequence.cell_of(run.to + i));
     stream.copy_to_device(impl.moved_cells.data(), impl.moved_cells_host.data(), static_cast<std::size_t>(run.count) * sizeof(std::int32_t));
@@ -351,8 +352,8 @@ void Transformer::keep(KvSequence& sequence, std::span<const KvSequence::Run> ru
                            static_cast<int>(run.count), impl.tables[static_cast<std::size_t>(impl.rotation_of[i])].as<float>(),
                            rope.style, rope.n_rot);
     }
-    stream.synchronize();
   }
+  stream.synchronize();
 }
 
 void Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences) {

@@ -23,6 +23,7 @@ std::vector<GenerationTask> make_tasks(std::vector<TokenIds> prompts, const Comp
   std::vector<std::shared_ptr<const CompletionParams>> params;
   for (int copy = 0; copy < request.copies; ++copy) {
     CompletionParams own = request.params;
+    own.keep_probabilities = !request.stream;
     if (own.sampling.seed != kRandomSeed) own.sampling.seed += static_cast<std::uint32_t>(copy);
     params.push_back(std::make_shared<const CompletionParams>(std::move(own)));
   }

@@ -1,7 +1,8 @@
 // The forward pass over the recorded tiny model.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
+#include <cmath>
 
 #include "bankml/base/error.hpp"
 #include "bankml/model/model.hpp"
@@ -69,13 +70,43 @@ TEST_F(TransformerTest, RecomputesWhatWasCutOff) {
 
 TEST_F(TransformerTest, DroppedPositionsAreNoLongerSeen) {
   KvSequence sequence;
-  run(rows({5, 9, 13, 2, 8, 3}, 0, 0), sequence);
-  const KvSequence::Run runs[] = {{0, 2, 0}, {4, 2, 2}};
+  run(rows({5, 9, 13, 2, 8, 3, 4, 6}, 0, 0), sequence);
+  const KvSequence::Run runs[] = {{0, 2, 0}, {6, 2, 2}};
   transformer.keep(sequence, runs);
-  const std::vector<float> once = run(rows({17, 18}, 4, 0), sequence);
-  // Other tokens in the dropped cells make no difference: they are masked until they are written again.
-  sequence.truncate(4);
-  EXPECT_EQ(run(rows({17, 18}, 4, 0), sequence), once);
+  KvSequence poisoned = sequence;
+  const std::vector<float> clean = run(rows({17}, 4, 0), sequence);
+  // Cells 2 to 5 were dropped; the next token takes 2. What stands in the others must not matter.
+  const std::vector<float> again = [&] {
+    poisoned.extend(5, pool, transformer.stream());
+    const KvLayout& kv = pool.layout(0);
+    half* v = reinterpret_cast<half*>(poisoned.blocks()[0].data() + kv.v_offset);
+    for (int cell = 3; cell <= 5; ++cell) v[cell * kv.head_dim_v] = to_half(1000.0f);
+    poisoned.truncate(4);
+    return run(rows({17}, 4, 0), poisoned);
+  }();
+  EXPECT_EQ(clean, again);
+}
+
+// In the first layer a key depends on its token and position only. One rounding to half more than a fresh one.
+TEST_F(TransformerTest, AMovedKeyIsTheKeyOfItsNewPosition) {
+  constexpr float kTwoRoundings = 2e-3f;
+  KvSequence moved, fresh;
+  run(rows({5, 9, 13, 2, 8, 3, 4, 6}, 0, 0), moved);
+  const KvSequence::Run runs[] = {{0, 2, 0}, {6, 2, 2}};
+  transformer.keep(moved, runs);
+  run(rows({5, 9, 4, 6}, 0, 0), fresh);
+  const KvLayout& kv = pool.layout(0);
+  for (std::int64_t position = 0; position < 4; ++position) {
+    const auto key = [&](const KvSequence& sequence) {
+      return reinterpret_cast<const half*>(sequence.blocks()[0].data() + kv.k_offset) +
+             sequence.cell_of(position) * kv.head_dim_k;
+    };
+    for (int d = 0; d < kv.head_dim_k; ++d) {
+      const float expected = to_float(key(fresh)[d]);
+      EXPECT_NEAR(to_float(key(moved)[d]), expected, kTwoRoundings * std::max(1.0f, std::abs(expected)))
+          << "position " << position << ", element " << d;
+    }
+  }
 }
 
 TEST_F(TransformerTest, LeavesTheSequencesAsTheyWereWhenMemoryIsShort) {

@@ -1,8 +1,8 @@
 #pragma once
 // The engine: one thread that admits requests to slots, forms batches, runs them and hands out the results.
 //
-// Any thread may call the public functions. A job's sink is called on the engine thread, in order, and never after Done or Failed;
-// it must not block. Each job ends in exactly one Done or Failed, also when it is cancelled or the engine stops.
+// Any thread may call the public functions. A job's sink is called on the engine thread (on the caller's, within submit(), once the
+// engine has stopped), in order, and never after Done or Failed; it must neither block nor throw. Each job ends in exactly one Done or Failed, also when it is cancelled or the engine stops.
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -46,6 +46,7 @@ struct CompletionParams {
   std::vector<std::string> stop;
   int n_probs = 0;
   bool post_sampling_probs = false;
+  bool keep_probabilities = true;        // for Done; a stream has them piece by piece
   bool return_progress = false;
   bool timings_per_token = false;
   bool special = false;                  // show control tokens in the text
@@ -131,11 +132,11 @@ struct SlotSnapshot {
 };
 
 struct EngineMetrics {
-  std::uint64_t prompt_tokens = 0, prompt_tokens_cached = 0, predicted_tokens = 0, decode_steps = 0;
+  std::uint64_t prompt_tokens = 0, prompt_tokens_cached = 0, predicted_tokens = 0, decode_steps = 0;  // a step is one batch, in one or more forward passes
   double prompt_seconds = 0, predicted_seconds = 0;
   std::uint64_t generation_steps = 0;    // tokens that took a forward pass of their own
   std::uint64_t longest_sequence = 0;
-  std::uint64_t busy_slot_steps = 0;     // sum over forward passes of busy slots
+  std::uint64_t busy_slot_steps = 0;     // sum over steps of busy slots
   int requests_processing = 0, requests_deferred = 0;
   // The prompt cache.
   std::uint64_t cache_entries = 0, cache_tokens = 0, cache_bytes = 0, cache_limit_bytes = 0;
