@@ -5,23 +5,6 @@
 namespace bankml {
 namespace {
 
-// Shuffles that bring scale 2j of 16, or j of 8, to the upper byte of each of the first eight 16-bit numbers, and scale
-// 2j + 1, or j again, to that of the others: a shift brings it down with its sign.
-template <int subs>
-struct ScalePlaces {
-  alignas(32) std::uint8_t of[8][32] = {};
-  constexpr ScalePlaces() {
-    for (int j = 0; j < 8; ++j) {
-      for (int i = 0; i < 32; ++i) {
-        const int scale = subs == 8 ? j : 2 * j + i / 16;
-        of[j][i] = i % 2 == 0 ? 0x80 : static_cast<std::uint8_t>(scale);
-      }
-    }
-  }
-};
-template <int subs>
-constexpr ScalePlaces<subs> kScalePlaces;
-
 struct Simd : Rows256 {
   using Rows256::add;
   using Rows256::fma;
@@ -181,15 +164,6 @@ struct Simd : Rows256 {
   }
 
  private:
-<<<<<<< HEAD
-  template <int subs>
-  static __m256i one_scales(const std::uint8_t* p, int j) noexcept {
-    const auto* bytes = reinterpret_cast<const __m128i*>(p);
-    const __m256i row = _mm256_broadcastsi128_si256(subs == 8 ? _mm_loadl_epi64(bytes) : _mm_loadu_si128(bytes));
-    return _mm256_srai_epi16(_mm256_shuffle_epi8(row, load256(kScalePlaces<subs>.of[j])), 8);
-  }
-=======
->>>>>>> mm
   template <bool second>
   static Sixteen pick(const bfloat16* p) noexcept {
     const auto one = [](const void* q) {
