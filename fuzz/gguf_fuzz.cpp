@@ -36,8 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   bankml::set_log_level(bankml::LogLevel::error);
   try_to([&] {
     const auto file = bankml::GgufFile::parse(std::as_bytes(std::span(data, size)), "fuzz");
-    static volatile std::uint64_t sink;
-    sink = touch(file);
+    if (touch(file) == ~std::uint64_t{0}) return;  // the sum is used, so that the reads happen
     try_to([&] { bankml::read_config(file); });
     try_to([&] { bankml::read_vocabulary(file); });
     try_to([&] { bankml::read_chat_template(file); });

@@ -1,5 +1,5 @@
 #pragma once
-// The blocks of GGUF's quantised tensor types, byte for byte (docs/gguf-and-quants.md, section 3), and their integers.
+// The blocks of GGUF's quantised tensor types, byte for byte (docs/gguf.md, section 3), and their integers.
 //
 // quants(block, q) writes the integers that multiply the block's scale, in element order: offsets are applied (Q4_0:
 // -8..7), a minimum is not. Scales of sub-blocks come from sub_scale() and sub_min().

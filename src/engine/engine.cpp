@@ -160,7 +160,8 @@ void Engine::Impl::warm_up() {
 void Engine::Impl::loop() {
   for (;;) {
     const bool busy = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.run != nullptr; });
-    if (!take_arrivals(!busy)) break;
+    // A job that waits while all slots are idle was deferred by the one that has just ended.
+    if (!take_arrivals(!busy && waiting.empty())) break;
     admit();
     step();
     publish();

@@ -75,9 +75,9 @@ struct Engine::Impl {
   SlotActionResult save_slot(Slot& slot, const std::filesystem::path& path);
   SlotActionResult restore_slot(Slot& slot, const std::filesystem::path& path);
 
+  std::unique_ptr<KvPool> pool;  // before all that holds blocks of it
   std::vector<Slot> slots;
   std::list<std::unique_ptr<Job>> waiting;  // in order of arrival
-  std::unique_ptr<KvPool> pool;
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<PromptCache<KvSequence>> cache;  // none: switched off
   EngineMetrics metrics;

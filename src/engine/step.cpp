@@ -165,7 +165,10 @@ void Engine::Impl::take_token(Slot& slot, TokenId token, std::span<const float> 
     run.ended = true;
   }
   std::optional<TokenProbability> p = text.complete ? probability(run, token, logits) : std::nullopt;
-  if (p) run.probabilities.push_back(*p);
+  if (p) {
+    p->bytes = text.text;  // what goes out with the token: nothing while held back, then all that was
+    run.probabilities.push_back(*p);
+  }
   check_limits(slot, text.text);
   if (eog) {
     run.stop = StopType::eos;

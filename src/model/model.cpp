@@ -139,6 +139,30 @@ void warn_of_unused(const LoadPlan& plan, const GgufFile& file) {
               printable(unused.front()));
 }
 
+// FNV-1a, 64 bits. The first bytes of each tensor tell apart what was trained or quantised differently.
+class Hash {
+ public:
+  void add(std::span<const std::byte> bytes) noexcept {
+    for (const std::byte b : bytes) value_ = (value_ ^ static_cast<std::uint64_t>(b)) * 0x100000001b3u;
+  }
+  std::uint64_t value() const noexcept { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325u;
+};
+
+std::uint64_t hash_of(const GgufFile& file) {
+  constexpr std::size_t kSample = 64;
+  Hash hash;
+  for (const GgufTensor& tensor : file.tensors()) {
+    hash.add(std::as_bytes(std::span(tensor.name)));
+    hash.add(std::as_bytes(std::span(&tensor.type, 1)));
+    hash.add(std::as_bytes(std::span(tensor.dims)));
+    hash.add(tensor.data.first(std::min(kSample, tensor.data.size())));
+  }
+  return hash.value();
+}
+
 }  // namespace
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& path, Device& device, const RopeOverrides& overrides,
@@ -175,6 +199,7 @@ std::unique_ptr<Model> Model::load(GgufFile file, Device& device, const RopeOver
     model->parameters_ += tensor.row_length() * tensor.rows();
     model->tensor_bytes_ += static_cast<std::int64_t>(tensor.data.size());
   }
+  model->fingerprint_ = fmt::format("{} {:016x}", config.architecture, hash_of(model->file_));
   return model;
 }
 

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 
 #include "bankml/text/utf8.hpp"
 
@@ -75,7 +74,9 @@ void append_json_number(std::string& out, double number) {
   const std::size_t e = text.find('e');
   std::string digits(text.substr(0, 1));
   if (e > 2) digits += text.substr(2, e - 2);
-  const int point = std::atoi(text.data() + e + 1) + 1;  // digits before the decimal point
+  int exponent_of_first = 0;
+  std::from_chars(text.data() + e + (text[e + 1] == '+' ? 2 : 1), end, exponent_of_first);
+  const int point = exponent_of_first + 1;  // digits before the decimal point
   const int count = static_cast<int>(digits.size());
 
   if (std::signbit(number)) out += '-';

@@ -139,7 +139,7 @@ class ChatFormat final : public OpenAiFormat {
     boost::json::object event = chunk(index, {}, view(finish_reason(done.stop)));
     if (generation().request.include_usage) {
       append_event(out, event);
-      event = envelope_with_id({});
+      event = chunk_envelope({});
       event["usage"] = usage_object(done.prompt_tokens, done.timings);
     }
     event["timings"] = timings_object(done.timings);
@@ -171,12 +171,15 @@ class ChatFormat final : public OpenAiFormat {
     boost::json::object choice{
         {"finish_reason", std::move(finish_reason)}, {"index", index}, {"delta", std::move(delta)}};
     if (!logprobs.is_null()) choice["logprobs"] = std::move(logprobs);
-    return envelope_with_id({std::move(choice)});
+    return chunk_envelope({std::move(choice)});
   }
-  boost::json::object envelope_with_id(boost::json::array choices) const {
-    boost::json::object out = envelope(std::move(choices), "chat.completion.chunk");
-    out["id"] = generation().id;
-    return out;
+  boost::json::object chunk_envelope(boost::json::array choices) const {
+    return {{"choices", std::move(choices)},
+            {"created", generation().created},
+            {"id", generation().id},
+            {"model", generation().model},
+            {"system_fingerprint", view(build_info())},
+            {"object", "chat.completion.chunk"}};
   }
 
   std::vector<bool> begun_;  // per task: whether the role has been sent with a token

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/json/array.hpp>
 
 namespace bankml {
 namespace {
@@ -12,6 +13,16 @@ namespace {
 Reply refuse(const RouteContext&, const Request& request) {
   throw Error(ErrorKind::unsupported,
               fmt::format("{} {} is not supported by this server", request.method, request.path));
+}
+
+// Features that this server never has, with the answer that llama-server gives while they are off.
+Reply refuse_disabled(const RouteContext&, const Request&) {
+  return json_response({{"error", {{"message", "this feature is off"}, {"type", "feature_disabled"}}}}, 403);
+}
+
+// No adapters can be loaded.
+Reply list_no_adapters(const RouteContext&, const Request&) {
+  return json_response(boost::json::array());
 }
 
 struct Route {
@@ -52,7 +63,7 @@ constexpr std::array kRoutes = std::to_array<Route>({
     {"POST", "/reranking", refuse},
     {"POST", "/v1/rerank", refuse},
     {"POST", "/v1/reranking", refuse},
-    {"GET", "/lora-adapters", refuse},
+    {"GET", "/lora-adapters", list_no_adapters},
     {"POST", "/lora-adapters", refuse},
     {"POST", "/v1/chat/completions/control", refuse},
     {"GET", "/v1/stream", refuse},
@@ -60,6 +71,10 @@ constexpr std::array kRoutes = std::to_array<Route>({
     {"POST", "/v1/streams/lookup", refuse},
     {"POST", "/v1/audio/transcriptions", refuse},
     {"POST", "/audio/transcriptions", refuse},
+    {"GET", "/cors-proxy", refuse_disabled},
+    {"POST", "/cors-proxy", refuse_disabled},
+    {"GET", "/tools", refuse_disabled},
+    {"POST", "/tools", refuse_disabled},
 });
 
 }  // namespace

@@ -189,10 +189,10 @@ struct Server::Impl {
       } else {
         listeners.push_back(std::make_unique<TcpListener>(*io, service, sessions, host, alone));
       }
-    } catch (const std::exception& error) {
-      throw Error(ErrorKind::io,
-                  fmt::format("can't listen on {}{}: {}", host,
-                              is_unix_path(host) ? "" : fmt::format(" port {}", service.options().port), error.what()));
+    } catch (const boost::system::system_error& error) {
+      throw Error(ErrorKind::io, fmt::format("can't listen on {}{}: {}", host,
+                                             is_unix_path(host) ? "" : fmt::format(" port {}", service.options().port),
+                                             error.code().message()));
     }
   }
 

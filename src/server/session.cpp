@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -32,6 +33,9 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 using std::chrono::steady_clock;
 
+// Others are refused before they are routed.
+constexpr std::array kMethods = {http::verb::get,   http::verb::head,    http::verb::post,   http::verb::put,
+                                 http::verb::patch, http::verb::delete_, http::verb::options};
 constexpr std::uint64_t kMaxBody = std::uint64_t{100} << 20;
 constexpr std::size_t kMaxTarget = 32768, kMaxHeaderLine = 8192, kMaxHeaders = 100;
 constexpr std::size_t kMaxHead = kMaxTarget + kMaxHeaders * kMaxHeaderLine;
@@ -127,7 +131,7 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
 
   static int refused_head(const Parser& parser) {
     const auto& message = parser.get();
-    if (message.method() == http::verb::unknown) return 400;
+    if (std::ranges::find(kMethods, message.method()) == kMethods.end()) return 400;
     if (message.target().size() > kMaxTarget) return 414;
     std::size_t headers = 0;
     for (const auto& field : message) {

@@ -34,7 +34,7 @@ constexpr Range kCased[] = {
     {0xFF21, 0xFF3A},   {0xFF41, 0xFF5A},   {0x10400, 0x1044F}, {0x104B0, 0x104D3}, {0x104D8, 0x104FB},
     {0x10C80, 0x10CB2}, {0x10CC0, 0x10CF2}, {0x118A0, 0x118DF}, {0x1E900, 0x1E943},
 };
-// The publishers' own classes: the second range of each has letters in it that it is not named for.
+// The publishers' own classes, which hold more than their names say: U+003A-007E has the ASCII letters in it.
 constexpr Range kPunctuationRanges[] = {{0x21, 0x2F},     {0x3A, 0x7E},     {0x2018, 0x201F},
                                         {0x3000, 0x3002}, {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
 constexpr Range kHan[] = {{0x800, 0x9FA5}, {0xAC00, 0xD7FF}};  // U+4E00-9FA5, U+0800-4E00, U+AC00-D7FF

@@ -5,43 +5,55 @@
 #include <memory>
 
 #include "bankml/base/error.hpp"
-#include "device/cpu/ops.hpp"
+#include "device/cpu/matmul.hpp"
 #include "device/cpu/reference.hpp"
+#include "device/cpu/self_check.hpp"
 #include "device/cpu/weight.hpp"
 #include "random_weight.hpp"
 
 namespace bankml {
+
+#ifdef BANKML_EMULATED_KERNELS
+namespace avx512_simde {
+extern const Kernels kKernels;
+}
+#endif
+
 namespace {
 
 constexpr DType kAllTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0,   DType::q4_1,
                                DType::q5_0, DType::q5_1, DType::q8_0, DType::q2_k,   DType::q3_k,
                                DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs};
 
-class NullStream final : public Stream {
- public:
-  void copy_to_device(void*, const void*, std::size_t) override {}
-  void copy_to_host(void*, const void*, std::size_t) override {}
-  void copy_on_device(void*, const void*, std::size_t) override {}
-  void record(Event&) override {}
-  void wait(const Event&) override {}
-  void synchronize() override {}
+struct NamedKernels {
+  const char* name;
+  const Kernels* kernels;
 };
+
+// Those that this machine runs; the AVX-512 ones always, by way of SIMDe's portable intrinsics where it has been found.
+std::vector<NamedKernels> all_kernels() {
+  std::vector<NamedKernels> all = {{"portable", &portable::kKernels}};
+  if (isa_available(Isa::avx2)) all.push_back({"avx2", &avx2::kKernels});
+  if (isa_available(Isa::avx512)) all.push_back({"avx512", &avx512::kKernels});
+#ifdef BANKML_EMULATED_KERNELS
+  if (isa_available(Isa::avx2)) all.push_back({"avx512_by_simde", &avx512_simde::kKernels});
+#endif
+  return all;
+}
 
 struct Case {
   DType type;
-  Isa isa;
+  NamedKernels kernels;
 };
 
 std::string name(const testing::TestParamInfo<Case>& test) {
-  return std::string(dtype_info(test.param.type).name) + "_" + std::string(isa_name(test.param.isa));
+  return std::string(dtype_info(test.param.type).name) + "_" + test.param.kernels.name;
 }
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const DType type : kAllTypes) {
-    for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
-      if (isa_available(isa)) cases.push_back({type, isa});
-    }
+    for (const NamedKernels& kernels : all_kernels()) cases.push_back({type, kernels});
   }
   return cases;
 }
@@ -62,17 +74,17 @@ class Matmul : public testing::TestWithParam<Case> {
 
   // Multiplies and compares with the reference; false bits are counted.
   void expect_reference(std::int64_t rows, std::int64_t cols, int batch, int threads, bool with_rest = false) {
-    const auto [type, isa] = GetParam();
+    const DType type = GetParam().type;
+    const Kernels& kernels = *GetParam().kernels.kernels;
     std::mt19937 random(static_cast<unsigned>(rows * 7 + cols * 3 + batch));
     const std::vector<std::byte> bytes = test::random_weight(type, rows, cols, random);
     std::vector<float> x = test::random_floats(static_cast<std::size_t>(batch * cols), random);
     x[3] = 900.0f;  // an outlier: its neighbours become small integers
     ThreadPool pool(threads);
-    CpuOps ops(pool, isa);
-    NullStream stream;
-    const CpuWeight weight(pool, type, rows, cols, bytes.data());
-    CpuActivation a(batch, cols, activation_format(type), isa);
-    ops.quantize(stream, a, x.data(), batch);
+    MemoryArena arena;
+    const CpuWeight weight(pool, arena, type, rows, cols, bytes.data());
+    CpuActivation a(batch, cols, activation_format(type), kernels);
+    for (int t = 0; t < batch; ++t) quantize_row(a, t, x.data() + t * cols);
     const std::vector<float> bias = test::random_floats(static_cast<std::size_t>(rows), random);
     const std::vector<float> residual = test::random_floats(static_cast<std::size_t>(batch * rows), random);
     std::vector<float> out(static_cast<std::size_t>(batch * rows), -1.0f);
@@ -82,7 +94,7 @@ class Matmul : public testing::TestWithParam<Case> {
       output.residual = residual.data();
       output.scale = 0.3f;
     }
-    ops.matmul(stream, {&output, 1}, a, batch);
+    multiply(pool, kernels, {&output, 1}, a, batch);
 
     CpuActivation expected_a(batch, cols, activation_format(type), Isa::portable);
     std::size_t different = 0;
@@ -137,11 +149,12 @@ INSTANTIATE_TEST_SUITE_P(AllTypes, Matmul, testing::ValuesIn(all_cases()), name)
 
 TEST(CpuWeight, WidensRowsOfThePackedFormAsTheFormatSays) {
   ThreadPool pool(1);
+  MemoryArena arena;
   for (const DType type : kAllTypes) {
     for (const std::int64_t rows : {16, 11}) {
       std::mt19937 random(5);
       const std::vector<std::byte> bytes = test::random_weight(type, rows, 512, random);
-      const CpuWeight weight(pool, type, rows, 512, bytes.data());
+      const CpuWeight weight(pool, arena, type, rows, 512, bytes.data());
       for (std::int64_t r = 0; r < rows; ++r) {
         std::vector<float> expected(512), out(512);
         dequantize_row(type, bytes.data() + static_cast<std::size_t>(r) * row_bytes(type, 512), 512, expected.data());
@@ -154,10 +167,11 @@ TEST(CpuWeight, WidensRowsOfThePackedFormAsTheFormatSays) {
 
 TEST(CpuWeight, KeepsOneCopyOfAlmostTheSizeOfTheSource) {
   ThreadPool pool(1);
+  MemoryArena arena;
   for (const DType type : kAllTypes) {
     std::mt19937 random(5);
     const std::vector<std::byte> bytes = test::random_weight(type, 64, 512, random);
-    const CpuWeight weight(pool, type, 64, 512, bytes.data());
+    const CpuWeight weight(pool, arena, type, 64, 512, bytes.data());
     EXPECT_NE(weight.uses_source(), weight.packed());
     if (!weight.packed()) continue;
     EXPECT_LE(weight.device_bytes(), bytes.size() + bytes.size() / 25 + 64) << dtype_info(type).name;
@@ -166,13 +180,14 @@ TEST(CpuWeight, KeepsOneCopyOfAlmostTheSizeOfTheSource) {
 
 TEST(CpuWeight, TakesASourceThatIsNotAligned) {
   ThreadPool pool(1);
+  MemoryArena arena;
   for (const DType type : {DType::f32, DType::q4_1}) {
     std::mt19937 random(5);
     std::vector<std::byte> bytes = test::random_weight(type, 8, 64, random);
-    const CpuWeight expected(pool, type, 8, 64, bytes.data());
+    const CpuWeight expected(pool, arena, type, 8, 64, bytes.data());
     std::vector<std::byte> moved(bytes.size() + 1);
     std::memcpy(moved.data() + 1, bytes.data(), bytes.size());
-    const CpuWeight weight(pool, type, 8, 64, moved.data() + 1);
+    const CpuWeight weight(pool, arena, type, 8, 64, moved.data() + 1);
     std::vector<float> a(64), b(64);
     expected.dequantize(5, a.data());
     weight.dequantize(5, b.data());
@@ -183,19 +198,19 @@ TEST(CpuWeight, TakesASourceThatIsNotAligned) {
 
 TEST(CpuWeight, RefusesRowsThatDoNotFillTheirBlocks) {
   ThreadPool pool(1);
+  MemoryArena arena;
   const std::byte data[64] = {};
-  EXPECT_THROW(CpuWeight(pool, DType::q4_1, 1, 40, data), Error);
-  EXPECT_THROW(CpuWeight(pool, DType::q6_k, 0, 256, data), Error);
+  EXPECT_THROW(CpuWeight(pool, arena, DType::q4_1, 1, 40, data), Error);
+  EXPECT_THROW(CpuWeight(pool, arena, DType::q6_k, 0, 256, data), Error);
 }
 
-class Quantisation : public testing::TestWithParam<Isa> {};
+class Quantisation : public testing::TestWithParam<NamedKernels> {};
 
 TEST_P(Quantisation, GivesTheSameRowsAsTheReference) {
-  if (!isa_available(GetParam())) GTEST_SKIP() << "this processor can't run it";
   std::mt19937 random(1);
   const std::int64_t dim = 1024;
   constexpr ActFormats kAll = ActFormats::f32 | ActFormats::f16 | ActFormats::bf16 | ActFormats::q8 | ActFormats::q8_k;
-  CpuActivation a(1, dim, kAll, GetParam()), expected(1, dim, kAll, Isa::portable);
+  CpuActivation a(1, dim, kAll, *GetParam().kernels), expected(1, dim, kAll, Isa::portable);
   for (const float size : {1.0f, 60000.0f, 1e-30f, 1e-37f, 1e-42f, 0.0f}) {
     std::vector<float> x = test::random_floats(static_cast<std::size_t>(dim), random, size);
     x[40] = -size * 3;
@@ -216,8 +231,18 @@ TEST_P(Quantisation, GivesTheSameRowsAsTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, Quantisation, testing::Values(Isa::portable, Isa::avx2, Isa::avx512),
-                         [](const auto& test) { return std::string(isa_name(test.param)); });
+INSTANTIATE_TEST_SUITE_P(AllKernels, Quantisation, testing::ValuesIn(all_kernels()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(SelfCheck, PassesKernelsThatAreRightAndNoOthers) {
+  for (const NamedKernels& kernels : all_kernels()) EXPECT_TRUE(passes_self_check(*kernels.kernels)) << kernels.name;
+  Kernels wrong = portable::kKernels;
+  wrong.quantize_q8 = [](const float* x, std::int64_t n, const Q8Row& out) {
+    reference_quantize_q8(x, n, out);
+    out.quants[17] = static_cast<std::int8_t>(out.quants[17] ^ 1);
+  };
+  EXPECT_FALSE(passes_self_check(wrong));
+}
 
 }  // namespace
 }  // namespace bankml

@@ -74,7 +74,8 @@ TEST_P(RepackedMatmul, GivesTheRecordedBits) {
 TEST_P(RecordedMatmul, WidensRowsToTheRecordedBits) {
   const std::int64_t cols = vectors.at("x").dims[0];
   ThreadPool pool(1);
-  const CpuWeight weight(pool, GetParam().type, vectors.at("w").dims[1], cols, vectors.at("w").as<std::byte>());
+  MemoryArena arena;
+  const CpuWeight weight(pool, arena, GetParam().type, vectors.at("w").dims[1], cols, vectors.at("w").as<std::byte>());
   std::vector<float> out(static_cast<std::size_t>(2 * cols));
   weight.dequantize(3, out.data());
   weight.dequantize(0, out.data() + cols);

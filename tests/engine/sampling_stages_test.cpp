@@ -505,7 +505,7 @@ TEST(AdaptiveP, MovesTheTargetAwayFromWhatWasAccepted) {
   EXPECT_THAT(logits_of(candidates), Pointwise(FloatNear(1e-4f), {5.0f - 10.0f * d * d / (1.0f + d)}));
 }
 
-// The straightforward form of docs/exact-arithmetic.md, 4.1.
+// The straightforward form of docs/arithmetic.md, 4.1.
 std::vector<Candidate> plain_top_logprobs(const std::vector<float>& logits, std::size_t n, TokenId chosen) {
   std::vector<Candidate> all = in_id_order(logits);
   std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n), all.end(),

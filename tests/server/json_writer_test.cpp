@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <random>
+#include <string>
+
 #include <boost/json/parse.hpp>
 #include <cmath>
 #include <limits>
@@ -21,6 +25,23 @@ TEST(JsonWriter, PrintsWidenedFloatsInTheirShortestForm) {
   EXPECT_EQ(number(double{0.95f}), "0.949999988079071");
   EXPECT_EQ(number(double{0.05f}), "0.05000000074505806");
   EXPECT_EQ(number(double{0.9f}), "0.8999999761581421");
+}
+
+// Whatever the stack held before: the digits end where the number ends.
+TEST(JsonWriter, PrintsNumbersThatReadBackEqualOnAnyStack) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> near_one(-20.0f, 20.0f);
+  const auto paint_stack = [] {
+    volatile char filler[4096];
+    for (volatile char& c : filler) c = '7';
+  };
+  for (int i = 0; i < 2000; ++i) {
+    const double number = near_one(random);
+    std::string text;
+    paint_stack();
+    append_json_number(text, number);
+    ASSERT_EQ(std::strtod(text.c_str(), nullptr), number) << text;
+  }
 }
 
 TEST(JsonWriter, MarksWholeNumbersAsFloatingPoint) {

@@ -190,6 +190,7 @@ TEST_F(ServerTest, RefusesWhatIsNotHttp) {
   start();
   for (const char* text :
        {"hello\r\n\r\n", "GET /health HTTP/9.9\r\n\r\n", "FOO /health HTTP/1.1\r\n\r\n",
+        "TRACE /health HTTP/1.1\r\n\r\n",
         "POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "POST /tokenize HTTP/1.1\r\nContent-Length: -1\r\n\r\n"}) {
     HttpClient client(server().port());

@@ -96,6 +96,13 @@ TEST_F(ServiceTest, RefusesRoutesThatAreNotBuilt) {
   EXPECT_EQ(error_type(post("/v1/messages", "{}"), 501), "not_supported_error");
 }
 
+TEST_F(ServiceTest, AnswersForFeaturesThatAreAlwaysOff) {
+  make_ready();
+  EXPECT_EQ(get("/lora-adapters").body, "[]");
+  EXPECT_EQ(get("/tools").body, R"({"error":{"message":"this feature is off","type":"feature_disabled"}})");
+  EXPECT_EQ(get("/cors-proxy").status, 403);
+}
+
 TEST_F(ServiceTest, WantsAKeyWhereKeysAreSet) {
   options.api_keys = {"first", "second"};
   make_ready();
@@ -339,9 +346,8 @@ TEST_F(ServiceTest, AnswersAPromptThatIsTooLongWithItsCounts) {
   const ReplyPart part = pending.poll();
   EXPECT_FALSE(part.streaming);
   EXPECT_EQ(part.response->status, 400);
-  EXPECT_EQ(
-      part.response->body,
-      R"({"error":{"code":400,"message":"too long","type":"exceed_context_size_error","n_prompt_tokens":500,"n_ctx":256}})");
+  EXPECT_EQ(part.response->body, R"({"error":{"code":400,"message":"too long","type":"exceed_context_size_error",)"
+                                 R"("n_prompt_tokens":500,"n_ctx":256}})");
 }
 
 TEST_F(ServiceTest, EndsAStreamThatFailsLaterWithAnErrorEvent) {

@@ -104,12 +104,12 @@ TEST(Tokenizer, BpePiecesAreBytes) {
   auto source = bpe_of_bytes();
   const TokenId word = add_token(source, "\u0120na\u00c3\u00af\u010a");
   const TokenId foreign = add_token(source, "\u4e16");
-  const TokenId user = add_token(source, "\u0120", TokenType::user_defined);
+  const TokenId user = add_token(source, "\u0120\u0120", TokenType::user_defined);
   const Tokenizer tokenizer(source);
   EXPECT_EQ(tokenizer.piece(0xE2, false), "\xE2");
   EXPECT_EQ(tokenizer.piece(word, false), " na\u00ef\n");
   EXPECT_EQ(tokenizer.piece(foreign, false), "\u4e16") << "outside of the byte alphabet";
-  EXPECT_EQ(tokenizer.piece(user, false), "\u0120") << "user-defined texts are as they are";
+  EXPECT_EQ(tokenizer.piece(user, false), "\u0120\u0120") << "user-defined texts are as they are";
 }
 
 TEST(Tokenizer, SpmPiecesHaveSpacesAndBytes) {

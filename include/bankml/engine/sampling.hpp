@@ -73,7 +73,7 @@ class Sampler {
 };
 
 // The n likeliest tokens of the raw logits with natural-log probabilities, as the peer reports them: float sums in the order
-// that std::partial_sort leaves (docs/exact-arithmetic.md, 4.1). `p` of the results holds the log-probability.
+// that std::partial_sort leaves (docs/arithmetic.md, 4.1). `p` of the results holds the log-probability.
 // `chosen`: appended as the last element, with its own log-probability.
 std::vector<Candidate> top_logprobs(std::span<const float> logits, std::size_t n, TokenId chosen);
 

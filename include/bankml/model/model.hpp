@@ -46,6 +46,9 @@ class Model {
   const float* rope_factors(std::int64_t sequence_context) const noexcept;
   std::int64_t parameters() const noexcept { return parameters_; }      // elements of all tensors of the file
   std::int64_t tensor_bytes() const noexcept { return tensor_bytes_; }  // and their size in it
+  // Tells models apart whose states must not be mixed: the architecture and a hash over names, shapes and the first bytes of all
+  // tensors.
+  const std::string& fingerprint() const noexcept { return fingerprint_; }
 
  private:
   Model(GgufFile file, Device& device) : file_(std::move(file)), device_(device) {}
@@ -57,6 +60,7 @@ class Model {
   Buffer output_norm_, output_bias_;
   std::vector<float> rope_freqs_, rope_short_, rope_long_;
   std::int64_t parameters_ = 0, tensor_bytes_ = 0;
+  std::string fingerprint_;
 };
 
 // One row of a forward pass: `token` at `position` of sequences[sequence].

@@ -23,8 +23,8 @@ ActFormats activation_format(DType weight) noexcept {
   }
 }
 
-CpuActivation::CpuActivation(std::int64_t max_rows, std::int64_t dim, ActFormats formats, Isa isa)
-    : Activation(max_rows, dim, formats), isa_(isa) {
+CpuActivation::CpuActivation(std::int64_t max_rows, std::int64_t dim, ActFormats formats, const Kernels& kernels)
+    : Activation(max_rows, dim, formats), kernels_(kernels) {
   const int block = has(formats, ActFormats::q8_k) ? kSuperBlock : has(formats, ActFormats::q8) ? kBlock : 1;
   if (max_rows < 1 || dim < 1 || dim % block != 0) {
     throw Error(ErrorKind::invalid_request, "activation rows: expected a length that is a multiple of " +
@@ -59,7 +59,7 @@ CpuActivation::CpuActivation(std::int64_t max_rows, std::int64_t dim, ActFormats
 
 void quantize_row(CpuActivation& out, std::int64_t row, const float* x) {
   const std::int64_t n = out.dim();
-  const Kernels& kernel = kernels(out.isa());
+  const Kernels& kernel = out.kernels();
   if (has(out.formats(), ActFormats::f32) && out.f32_row(row) != x) {
     std::memcpy(out.f32_row(row), x, static_cast<std::size_t>(n) * sizeof(float));
   }

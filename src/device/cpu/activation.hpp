@@ -10,12 +10,14 @@ namespace bankml {
 
 class CpuActivation final : public Activation {
  public:
-  // Throws Error(invalid_request) if `dim` is no multiple of the block length that a format needs,
-  // Error(out_of_memory).
-  CpuActivation(std::int64_t max_rows, std::int64_t dim, ActFormats formats, Isa isa);
+  // `kernels` must outlive it. Throws Error(invalid_request) if `dim` is no multiple of the block length that a format
+  // needs, Error(out_of_memory).
+  CpuActivation(std::int64_t max_rows, std::int64_t dim, ActFormats formats, const Kernels& kernels);
+  CpuActivation(std::int64_t max_rows, std::int64_t dim, ActFormats formats, Isa isa)
+      : CpuActivation(max_rows, dim, formats, bankml::kernels(isa)) {}
 
   float* f32() noexcept override { return f32_; }
-  Isa isa() const noexcept { return isa_; }
+  const Kernels& kernels() const noexcept { return kernels_; }
 
   float* f32_row(std::int64_t row) const noexcept { return f32_ + row * dim(); }
   half* f16_row(std::int64_t row) const noexcept { return f16_ + row * dim(); }
@@ -29,7 +31,7 @@ class CpuActivation final : public Activation {
   }
 
  private:
-  Isa isa_;
+  const Kernels& kernels_;
   Buffer memory_;
   float* f32_ = nullptr;
   half* f16_ = nullptr;

@@ -5,9 +5,11 @@
 
 #include <sched.h>
 
+#include "bankml/base/log.hpp"
 #include "device/cpu/activation.hpp"
 #include "device/cpu/memory.hpp"
 #include "device/cpu/ops.hpp"
+#include "device/cpu/self_check.hpp"
 #include "device/cpu/weight.hpp"
 
 namespace bankml {
@@ -38,6 +40,15 @@ int usable_cores() noexcept {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+// The chosen instruction set; AVX-512, which few of the machines that this is developed on have, only if it gives the
+// right bits.
+Isa checked_isa() {
+  const Isa isa = chosen_isa();
+  if (isa != Isa::avx512 || passes_self_check(kernels(isa))) return isa;
+  log_warning("the AVX-512 kernels give other results than the portable ones on this machine: using AVX2");
+  return Isa::avx2;
+}
+
 class CpuDevice final : public Device {
  public:
   CpuDevice(int threads, Isa isa) : isa_(isa), pool_(threads), ops_(pool_, isa) {}
@@ -53,15 +64,16 @@ class CpuDevice final : public Device {
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
   std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols,
                                       const std::byte* data) override {
-    return std::make_unique<CpuWeight>(pool_, type, rows, cols, data);
+    return std::make_unique<CpuWeight>(pool_, weights_, type, rows, cols, data);
   }
   std::unique_ptr<Activation> make_activation(std::int64_t max_rows, std::int64_t dim, ActFormats formats) override {
-    return std::make_unique<CpuActivation>(max_rows, dim, formats, isa_);
+    return std::make_unique<CpuActivation>(max_rows, dim, formats, kernels(isa_));
   }
   Ops& ops() noexcept override { return ops_; }
 
  private:
   Isa isa_;
+  MemoryArena weights_;
   ThreadPool pool_;
   CpuOps ops_;
 };
@@ -69,7 +81,7 @@ class CpuDevice final : public Device {
 }  // namespace
 
 std::unique_ptr<Device> make_cpu_device(int threads) {
-  return std::make_unique<CpuDevice>(threads < 1 ? usable_cores() : threads, chosen_isa());
+  return std::make_unique<CpuDevice>(threads < 1 ? usable_cores() : threads, checked_isa());
 }
 
 }  // namespace bankml

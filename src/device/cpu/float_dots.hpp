@@ -1,5 +1,5 @@
 #pragma once
-// Mat-muls with weights in floating point, over the operations of a `Simd` struct (docs/exact-arithmetic.md, 2.9
+// Mat-muls with weights in floating point, over the operations of a `Simd` struct (docs/arithmetic.md, 2.9
 // and 3.4).
 #include "device/cpu/matmul_kernels.hpp"
 
@@ -21,6 +21,7 @@ void dot_many(const T* w, const T* x, std::int64_t stride, std::int64_t n, float
   if constexpr (std::is_same_v<T, bfloat16>) {
     for (std::int64_t i = 0; i < n; i += 32) {
       const Simd::Sixteen first = Simd::firsts(w + i), second = Simd::seconds(w + i);
+#pragma GCC unroll 8
       for (int t = 0; t < tokens; ++t) {
         const bfloat16* p = x + t * stride + i;
         acc[t] = Simd::fma(first, Simd::firsts(p), Simd::fma(second, Simd::seconds(p), acc[t]));
@@ -29,9 +30,11 @@ void dot_many(const T* w, const T* x, std::int64_t stride, std::int64_t n, float
   } else {
     for (std::int64_t i = 0; i < n; i += 16) {
       const Simd::Sixteen row = Simd::load16(w + i);
+#pragma GCC unroll 8
       for (int t = 0; t < tokens; ++t) acc[t] = Simd::fma(row, Simd::load16(x + t * stride + i), acc[t]);
     }
   }
+#pragma GCC unroll 8
   for (int t = 0; t < tokens; ++t) out[t] = Simd::tree16(acc[t]);
 }
 
@@ -40,6 +43,7 @@ float dot_one(const T* w, const T* x, std::int64_t n) noexcept {
   Simd::Sixteen acc[4];
   std::int64_t i = 0;
   for (; i + 64 <= n; i += 64) {
+#pragma GCC unroll 8
     for (int k = 0; k < 4; ++k) acc[k] = Simd::fma(Simd::load16(w + i + 16 * k), Simd::load16(x + i + 16 * k), acc[k]);
   }
   float sum = Simd::tree16(Simd::add(Simd::add(acc[0], acc[2]), Simd::add(acc[1], acc[3])));
@@ -59,6 +63,7 @@ float dot_one(const bfloat16* w, const bfloat16* x, std::int64_t n) noexcept {
   Simd::Sixteen acc[2];
   std::int64_t i = 0;
   for (; i + 64 <= n; i += 64) {
+#pragma GCC unroll 8
     for (int k = 0; k < 2; ++k) {
       const bfloat16 *p = w + i + 32 * k, *q = x + i + 32 * k;
       acc[k] = Simd::fma(Simd::firsts(p), Simd::firsts(q), Simd::fma(Simd::seconds(p), Simd::seconds(q), acc[k]));
@@ -73,6 +78,7 @@ template <class T, int tokens>
 void float_tile(const MatmulJob& job, const T* w, const T* x, std::int64_t row, int token) noexcept {
   float sums[tokens];
   dot_many(w, x + token * job.cols, job.cols, job.cols, sums);
+#pragma GCC unroll 8
   for (int t = 0; t < tokens; ++t) finish_one(job, row, token + t, sums[t]);
 }
 

@@ -10,7 +10,7 @@ const Kernels& kernels(Isa isa) noexcept {
     case Isa::avx2:
       return avx2::kKernels;
     case Isa::avx512:
-      return avx2::kKernels;
+      return avx512::kKernels;
   }
 #else
   static_cast<void>(isa);

@@ -8,7 +8,7 @@
 
 namespace bankml {
 
-// A row of activations in blocks of 32 (docs/exact-arithmetic.md, 2.3), or the first of several.
+// A row of activations in blocks of 32 (docs/arithmetic.md, 2.3), or the first of several.
 struct Q8Row {
   std::int8_t* quants;  // (dim)
   float* scale;         // (dim / 32): d, rounded to half and widened

@@ -1,8 +1,9 @@
 // Divides mat-muls among the threads: over rows of the weights and, where there are many, over tokens; never over the
 // length of a row, which would change the sums.
+#include "device/cpu/matmul.hpp"
+
 #include <algorithm>
 
-#include "device/cpu/activation.hpp"
 #include "device/cpu/ops.hpp"
 #include "device/cpu/packing.hpp"
 #include "device/cpu/weight.hpp"
@@ -56,12 +57,12 @@ struct Divided {
   }
 };
 
-Divided divide(const MatmulOutput& output, const CpuActivation& a, int batch, Isa isa, int threads) {
+Divided divide(const MatmulOutput& output, const CpuActivation& a, int batch, const Kernels& kernels, int threads) {
   const auto& weight = static_cast<const CpuWeight&>(*output.weight);
   Divided d;
   d.job = make_job(output, a, batch);
-  d.kernel = kernels(isa).matmul(weight.type(), weight.packed());
-  if (!d.kernel) d.kernel = kernels(Isa::portable).matmul(weight.type(), weight.packed());
+  d.kernel = kernels.matmul(weight.type(), weight.packed());
+  if (!d.kernel) d.kernel = portable::kKernels.matmul(weight.type(), weight.packed());
   constexpr std::int64_t kTokenUnit = 4;  // the kernels' tile, and the groups of four of the peer
   d.part_tokens = std::min<std::int64_t>(
       round_up(batch, kTokenUnit), round_up(std::max<std::int64_t>(kActivationBytes / d.job.cols, 1), kTokenUnit));
@@ -75,22 +76,27 @@ Divided divide(const MatmulOutput& output, const CpuActivation& a, int batch, Is
 
 }  // namespace
 
-void CpuOps::matmul(Stream&, std::span<const MatmulOutput> outputs, const Activation& a, int rows) {
+void multiply(ThreadPool& pool, const Kernels& kernels, std::span<const MatmulOutput> outputs, const CpuActivation& a,
+              int rows) {
   constexpr std::size_t kMost = 4;  // Q, K and V, or gate and up; more take turns
   for (; !outputs.empty(); outputs = outputs.subspan(std::min(kMost, outputs.size()))) {
     Divided divided[kMost];
     std::int64_t begin[kMost + 1] = {};
     std::size_t n = 0;
     for (; n < std::min(kMost, outputs.size()); ++n) {
-      divided[n] = divide(outputs[n], static_cast<const CpuActivation&>(a), rows, isa_, pool_.size());
+      divided[n] = divide(outputs[n], a, rows, kernels, pool.size());
       begin[n + 1] = begin[n] + divided[n].parts;
     }
-    pool_.for_each(begin[n], [&](std::int64_t part) {
+    pool.for_each(begin[n], [&](std::int64_t part) {
       std::size_t i = 0;
       while (part >= begin[i + 1]) ++i;
       divided[i].run(part - begin[i]);
     });
   }
+}
+
+void CpuOps::matmul(Stream&, std::span<const MatmulOutput> outputs, const Activation& a, int rows) {
+  multiply(pool_, kernels(isa_), outputs, static_cast<const CpuActivation&>(a), rows);
 }
 
 }  // namespace bankml

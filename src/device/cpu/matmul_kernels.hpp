@@ -1,6 +1,6 @@
 #pragma once
 // The mat-mul kernels, written once over the operations of a `Simd` struct and compiled for each instruction set that
-// has one. Which sums are formed in which order is given by docs/exact-arithmetic.md; everything else here is about
+// has one. Which sums are formed in which order is given by docs/arithmetic.md; everything else here is about
 // registers and caches.
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/packing.hpp"
@@ -31,7 +31,7 @@ inline void finish(const MatmulJob& job, std::int64_t group, int token, Simd::Ro
 
 // Integers of 32 elements of rows 2 * pair and 2 * pair + 1. Q6_K stays 0..63: its offset is taken off the sums.
 template <class Block>
-Simd::Bytes integers(const std::uint8_t* piece, int pair) noexcept {
+[[gnu::always_inline]] inline Simd::Bytes integers(const std::uint8_t* piece, int pair) noexcept {
   using P = Packing<Block>;
   constexpr BlockTraits traits = P::traits;
   Simd::Bytes w = Simd::codes<traits.low_bits>(piece, pair);
@@ -53,7 +53,7 @@ template <class Block, int T>
 void lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   using P = Packing<Block>;
   constexpr int kPairs = Simd::pairs(T);
-  constexpr std::int64_t kStretch = 64;  // blocks: keeps the scales within 8 KiB
+  constexpr std::int64_t kStretch = 128;  // blocks: keeps the scales within 16 KiB
   const std::int64_t blocks = job.cols / kBlock;
   const std::uint8_t* quants = job.quants + group * blocks * P::quant_bytes;
   const std::uint8_t* meta = job.meta + group * blocks * P::meta_bytes;
@@ -62,50 +62,65 @@ void lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   const float* act_sums = job.q8.scaled_sum + token * blocks;
 
   Simd::Lanes sums[4][T];
+  float results[T][kGroup];
   Simd::Rows mins[T];
+#pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
-    for (auto& pair : sums) pair[t] = Simd::lanes_zero();
     mins[t] = Simd::zero();
+    Simd::store(results[t], mins[t]);
+#pragma GCC unroll 8
+    for (auto& pair : sums) pair[t] = Simd::lanes_zero();
   }
   alignas(64) float scales[kStretch][T][kGroup];
   for (std::int64_t begin = 0; begin < blocks; begin += kStretch) {
     const std::int64_t end = begin + kStretch < blocks ? begin + kStretch : blocks;
     for (std::int64_t k = begin; k < end; ++k) {
       const Simd::Rows d = Simd::widen(meta + k * P::meta_bytes);
+#pragma GCC unroll 8
       for (int t = 0; t < T; ++t) {
         Simd::store(scales[k - begin][t], Simd::mul(d, Simd::broadcast(act_scales[t * blocks + k])));
       }
       if constexpr (P::traits.minimum) {
         const Simd::Rows m = Simd::widen(meta + k * P::meta_bytes + P::m_at);
+#pragma GCC unroll 8
         for (int t = 0; t < T; ++t) mins[t] = Simd::fma(m, Simd::broadcast(act_sums[t * blocks + k]), mins[t]);
       }
     }
     for (int first = 0; first < 4; first += kPairs) {
       Simd::Lanes acc[kPairs][T];
+#pragma GCC unroll 8
       for (int p = 0; p < kPairs; ++p) {
+#pragma GCC unroll 8
         for (int t = 0; t < T; ++t) acc[p][t] = sums[first + p][t];
       }
       for (std::int64_t k = begin; k < end; ++k) {
         Simd::Bytes w[kPairs];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int p = 0; p < kPairs; ++p) w[p] = integers<Block>(quants + k * P::quant_bytes, first + p);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int t = 0; t < T; ++t) {
           const Simd::Act x = Simd::act(acts + t * job.cols + k * kBlock);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
           for (int p = 0; p < kPairs; ++p) {
             const float* d = scales[k - begin][t] + 2 * (first + p);
             acc[p][t] = Simd::fma(d, Simd::dot<kSigned<Block>>(w[p], x), acc[p][t]);
           }
         }
       }
-      for (int p = 0; p < kPairs; ++p) {
-        for (int t = 0; t < T; ++t) sums[first + p][t] = acc[p][t];
+      if (end < blocks) {
+#pragma GCC unroll 8
+        for (int p = 0; p < kPairs; ++p) {
+#pragma GCC unroll 8
+          for (int t = 0; t < T; ++t) sums[first + p][t] = acc[p][t];
+        }
+      } else {
+        Simd::sum_to(results, first, acc);
       }
     }
   }
+#pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
-    Simd::Rows sum = Simd::sum(sums[0][t], sums[1][t], sums[2][t], sums[3][t]);
+    Simd::Rows sum = Simd::load(results[t]);
     if constexpr (P::traits.minimum) sum = Simd::add(sum, mins[t]);
     finish(job, group, token + t, sum);
   }
@@ -113,6 +128,7 @@ void lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
 
 // Sums of 32 activations from sums of 16.
 inline void add_neighbours(const std::int16_t* sums, std::int16_t (&out)[8]) noexcept {
+#pragma GCC unroll 8
   for (int j = 0; j < 8; ++j) out[j] = static_cast<std::int16_t>(sums[2 * j] + sums[2 * j + 1]);
 }
 
@@ -124,7 +140,9 @@ void super_lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexc
   const std::int64_t blocks = job.cols / kSuperBlock;
   Simd::Lanes acc[4][T];
   Simd::Rows rows_acc[T], mins[T];
+#pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 8
     for (auto& pair : acc) pair[t] = Simd::lanes_zero();
     rows_acc[t] = mins[t] = Simd::zero();
   }
@@ -135,6 +153,7 @@ void super_lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexc
     const std::int16_t* act_sums = job.q8_k.sums + (token * job.cols + k * kSuperBlock) / 16;
     alignas(64) float scales[T][kGroup];
     const Simd::Rows d = Simd::widen(meta);
+#pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       const Simd::Rows act_scale = Simd::broadcast(job.q8_k.scale[(token + t) * blocks + k]);
       Simd::store(scales[t], Simd::mul(d, act_scale));
@@ -142,6 +161,7 @@ void super_lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexc
         std::int16_t sums[8];
         add_neighbours(act_sums + t * job.cols / 16, sums);
         Simd::IntRows products = Simd::int_zero();
+#pragma GCC unroll 8
         for (int pair = 0; pair < 4; ++pair) {
           const auto pair_mins = Simd::byte_pairs(meta + P::mins_at + pair * 2 * kGroup);
           products = Simd::int_add(products, Simd::pair_dot(pair_mins, sums + 2 * pair));
@@ -151,18 +171,20 @@ void super_lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexc
       }
     }
     Simd::Ints totals[4][T];
+#pragma GCC unroll 8
     for (int pair = 0; pair < 4; ++pair) {
       Simd::Ints sum[T];
-      for (int t = 0; t < T; ++t) sum[t] = Simd::int_lanes_zero();
 #pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) sum[t] = Simd::int_lanes_zero();
       for (int j = 0; j < 8; ++j) {
         const Simd::Bytes w = integers<Block>(quants + j * P::sub_bytes, pair);
         const Simd::Scales s = Simd::scales<P::subs>(meta + P::scales_at, pair, j);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int t = 0; t < T; ++t) {
           sum[t] = Simd::scaled_dot<kSigned<Block>>(sum[t], w, Simd::act(acts + t * job.cols + 32 * j), s);
         }
       }
+#pragma GCC unroll 8
       for (int t = 0; t < T; ++t) {
         if constexpr (std::is_same_v<Block,
                                      BlockQ6K>) {  // 32 times the sums that the offset added, in the peer's lanes
@@ -177,12 +199,14 @@ void super_lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexc
       }
     }
     if constexpr (whole) {
+#pragma GCC unroll 8
       for (int t = 0; t < T; ++t) {
         const Simd::IntRows total = Simd::sum(totals[0][t], totals[1][t], totals[2][t], totals[3][t]);
         rows_acc[t] = Simd::fma(Simd::load(scales[t]), Simd::to_float(total), rows_acc[t]);
       }
     }
   }
+#pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
     Simd::Rows sum = whole ? rows_acc[t] : Simd::sum(acc[0][t], acc[1][t], acc[2][t], acc[3][t]);
     if constexpr (P::traits.minimum) sum = Simd::add(sum, mins[t]);
@@ -198,6 +222,7 @@ void columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept 
   const std::int64_t blocks = job.cols / kBlock;
   const std::int8_t* acts = job.q8.quants + token * job.cols;
   Simd::Rows acc[T];
+#pragma GCC unroll 8
   for (Simd::Rows& a : acc) a = Simd::zero();
   for (std::int64_t k = 0; k < blocks; ++k) {
     const std::uint8_t* quants = job.quants + (group * blocks + k) * P::quant_bytes;
@@ -206,10 +231,11 @@ void columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept 
     for (int c = 0; c < 8; ++c) {
       auto w = Simd::column<4>(quants, c);
       if constexpr (P::traits.table) w = Simd::iq4_values(w);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int t = 0; t < T; ++t) sum[t].add(w, acts + t * job.cols + k * kBlock + 4 * c);
     }
     const Simd::Rows d = Simd::widen(job.meta + (group * blocks + k) * P::meta_bytes);
+#pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       const std::int64_t at = (token + t) * blocks + k;
       Simd::IntRows ints = sum[t].ints();
@@ -219,6 +245,7 @@ void columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept 
       acc[t] = Simd::fma(Simd::to_float(ints), Simd::mul(d, Simd::broadcast(job.q8.scale[at])), acc[t]);
     }
   }
+#pragma GCC unroll 8
   for (int t = 0; t < T; ++t) finish(job, group, token + t, acc[t]);
 }
 
@@ -231,6 +258,7 @@ void super_columns_tile(const MatmulJob& job, std::int64_t group, int token) noe
   constexpr int kUnitPairs = T < 4 ? kAllPairs : kSub == 32 ? 1 : 4;
   const std::int64_t blocks = job.cols / kSuperBlock;
   Simd::Rows acc[T], mins[T];
+#pragma GCC unroll 8
   for (int t = 0; t < T; ++t) acc[t] = mins[t] = Simd::zero();
   for (std::int64_t k = 0; k < blocks; ++k) {
     const std::uint8_t* quants = job.quants + (group * blocks + k) * P::quant_bytes;
@@ -239,6 +267,7 @@ void super_columns_tile(const MatmulJob& job, std::int64_t group, int token) noe
     const std::int16_t* act_sums[T];
     std::int16_t sums32[T][8];
     Simd::Rows d[T], dmin[T];
+#pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       act_sums[t] = job.q8_k.sums + ((token + t) * job.cols + k * kSuperBlock) / 16;
       if constexpr (kSub == 32) {
@@ -251,6 +280,7 @@ void super_columns_tile(const MatmulJob& job, std::int64_t group, int token) noe
     }
     for (int unit = 0; unit < kAllPairs; unit += kUnitPairs) {
       Simd::IntRows total[T], products[T];
+#pragma GCC unroll 8
       for (int t = 0; t < T; ++t) total[t] = products[t] = Simd::int_zero();
       for (int pair = unit; pair < unit + kUnitPairs; ++pair) {
         auto pair_scales = Simd::byte_pairs(meta + P::scales_at + pair * 2 * kGroup);
@@ -261,7 +291,7 @@ void super_columns_tile(const MatmulJob& job, std::int64_t group, int token) noe
         } else {
           pair_mins = Simd::byte_pairs(meta + P::mins_at + pair * 2 * kGroup);
         }
-#pragma GCC unroll 2
+#pragma GCC unroll 8
         for (int second = 0; second < 2; ++second) {
           const int element = (2 * pair + second) * kSub;
           const std::uint8_t* piece = quants + element / 32 * P::sub_bytes;
@@ -269,22 +299,26 @@ void super_columns_tile(const MatmulJob& job, std::int64_t group, int token) noe
 #pragma GCC unroll 8
           for (int c = 0; c < kSub / 4; ++c) {
             const auto w = Simd::column<P::traits.low_bits>(piece, kSub == 32 ? c : 4 * second + c);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int t = 0; t < T; ++t) sum[t].add(w, acts + t * job.cols + element + 4 * c);
           }
           const auto scale = Simd::scale_of_pair(pair_scales, second);
+#pragma GCC unroll 8
           for (int t = 0; t < T; ++t) total[t] = Simd::int_add(total[t], sum[t].scaled(scale));
         }
+#pragma GCC unroll 8
         for (int t = 0; t < T; ++t) {
           products[t] = Simd::int_add(products[t], Simd::pair_dot(pair_mins, act_sums[t] + 2 * pair));
         }
       }
+#pragma GCC unroll 8
       for (int t = 0; t < T; ++t) {
         acc[t] = Simd::fma(Simd::to_float(total[t]), d[t], acc[t]);
         mins[t] = Simd::fma(Simd::to_float(products[t]), dmin[t], mins[t]);
       }
     }
   }
+#pragma GCC unroll 8
   for (int t = 0; t < T; ++t) finish(job, group, token + t, Simd::sub(acc[t], mins[t]));
 }
 

@@ -8,7 +8,7 @@
 //   lanes    byte e of a vector holds element e of 8/b rows: row r is in vector r*b/8, at bit r*b%8. One row fills the
 //   vector, so
 //            the sums of four neighbours are its eight lanes, which is how most types add up
-//            (docs/exact-arithmetic.md, 3.2).
+//            (docs/arithmetic.md, 3.2).
 //   columns  byte 4r + i holds element 4c + i of row r, for 8/b columns c: column c is in vector c*b/8, at bit c*b%8.
 //   Eight rows
 //            are the eight lanes: for the types with one accumulator per output (3.3).

@@ -1,5 +1,5 @@
 #pragma once
-// Mat-mul and activation quantisation written as the text of docs/exact-arithmetic.md says them, one output at a time:
+// Mat-mul and activation quantisation written as the text of docs/arithmetic.md says them, one output at a time:
 // the truth that the tests hold the kernels to, the portable kernels, and what rare combinations of type and shape run
 // on.
 #include <cstdint>

@@ -1,5 +1,5 @@
 #pragma once
-// The sums of docs/exact-arithmetic.md for decoded weights, one output at a time.
+// The sums of docs/arithmetic.md for decoded weights, one output at a time.
 #include <algorithm>
 #include <cmath>
 #include <iterator>

@@ -21,7 +21,7 @@ inline __m256i broadcast_dword(const void* p) noexcept {
   return _mm256_set1_epi32(dword);
 }
 
-// T8 of docs/exact-arithmetic.md, section 1.
+// T8 of docs/arithmetic.md, section 1.
 inline float tree8(__m256 a) noexcept {
   const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
   const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
@@ -51,6 +51,31 @@ inline __m256i sum8(const __m256i (&a)[8]) noexcept {
                             _mm256_permute2x128_si256(a[i], a[i + 4], 0x31));
   }
   return _mm256_hadd_epi32(_mm256_hadd_epi32(b[0], b[1]), _mm256_hadd_epi32(b[2], b[3]));
+}
+
+// Shuffles that bring scale 2j of 16, or j of 8, to the upper byte of each of the first eight 16-bit numbers, and scale
+// 2j + 1, or j again, to that of the others: a shift brings it down with its sign.
+template <int subs>
+struct ScalePlaces {
+  alignas(32) std::uint8_t of[8][32] = {};
+  constexpr ScalePlaces() {
+    for (int j = 0; j < 8; ++j) {
+      for (int i = 0; i < 32; ++i) {
+        const int scale = subs == 8 ? j : 2 * j + i / 16;
+        of[j][i] = i % 2 == 0 ? 0x80 : static_cast<std::uint8_t>(scale);
+      }
+    }
+  }
+};
+template <int subs>
+constexpr ScalePlaces<subs> kScalePlaces;
+
+// Scales 2j and 2j + 1 of the 16 at p, or scale j of 8 twice, each for eight 16-bit numbers.
+template <int subs>
+inline __m256i scales_of_row(const std::uint8_t* p, int j) noexcept {
+  const auto* bytes = reinterpret_cast<const __m128i*>(p);
+  const __m256i row = _mm256_broadcastsi128_si256(subs == 8 ? _mm_loadl_epi64(bytes) : _mm_loadu_si128(bytes));
+  return _mm256_srai_epi16(_mm256_shuffle_epi8(row, load256(kScalePlaces<subs>.of[j])), 8);
 }
 
 struct Rows256 {
@@ -97,7 +122,7 @@ struct Rows256 {
   }
 };
 
-// Quantisation (docs/exact-arithmetic.md, 2.3 and 3.1).
+// Quantisation (docs/arithmetic.md, 2.3 and 3.1).
 
 inline float max8(__m256 a) noexcept {
   const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

@@ -72,7 +72,7 @@ struct Simd : Rows256 {
   // Scales 2j and 2j + 1 of 16 in each row, or scale j of 8 twice.
   template <int subs>
   static Scales scales(const std::uint8_t* of_rows, int pair, int j) noexcept {
-    return {one_scales<subs>(of_rows + 2 * pair * subs, j), one_scales<subs>(of_rows + (2 * pair + 1) * subs, j)};
+    return {scales_of_row<subs>(of_rows + 2 * pair * subs, j), scales_of_row<subs>(of_rows + (2 * pair + 1) * subs, j)};
   }
   // Sixteen scales of each row times sixteen 16-bit numbers, neighbours added.
   static Ints all_scales_dot(const std::uint8_t* of_rows, int pair, const std::int16_t* sums) noexcept {
@@ -89,6 +89,24 @@ struct Simd : Rows256 {
   static Lanes fma(const float* d, Ints x, Lanes acc) noexcept {
     return {_mm256_fmadd_ps(_mm256_broadcast_ss(d), _mm256_cvtepi32_ps(x.a), acc.a),
             _mm256_fmadd_ps(_mm256_broadcast_ss(d + 1), _mm256_cvtepi32_ps(x.b), acc.b)};
+  }
+  // The sums (T8) of rows 2 * first and on, for each token.
+  template <int pairs, int tokens>
+  static void sum_to(float (&out)[tokens][8], int first, const Lanes (&acc)[pairs][tokens]) noexcept {
+    if constexpr (pairs == 4) {
+      for (int t = 0; t < tokens; ++t) store(out[t], sum(acc[0][t], acc[1][t], acc[2][t], acc[3][t]));
+    } else if constexpr (pairs == 2) {
+      static_assert(tokens == 2);
+      const __m256 s = sum(acc[0][0], acc[1][0], acc[0][1], acc[1][1]);
+      _mm_storeu_ps(out[0] + 2 * first, _mm256_castps256_ps128(s));
+      _mm_storeu_ps(out[1] + 2 * first, _mm256_extractf128_ps(s, 1));
+    } else {
+      static_assert(pairs == 1 && (tokens == 3 || tokens == 4));
+      alignas(32) float s[8];
+      _mm256_store_ps(s, sum(acc[0][0], acc[0][1], acc[0][2], acc[0][tokens - 1]));
+#pragma GCC unroll 8
+      for (int t = 0; t < tokens; ++t) __builtin_memcpy(out[t] + 2 * first, s + 2 * t, 2 * sizeof(float));
+    }
   }
   static Rows sum(const Lanes& p, const Lanes& q, const Lanes& r, const Lanes& s) noexcept {
     return tree8({p.a, p.b, q.a, q.b, r.a, r.b, s.a, s.b});
@@ -122,30 +140,30 @@ struct Simd : Rows256 {
   struct Sixteen {
     __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
   };
-  static Sixteen load16(const float* p) noexcept { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-  static Sixteen load16(const half* p) noexcept { return {widen(p), widen(p + 8)}; }
+  static Sixteen load16(const float* p) noexcept {
+    return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+  }
+  static Sixteen load16(const half* p) noexcept {
+    return {widen(p), widen(p + 8)};
+  }
   // Of sixteen pairs the first, or second, elements.
-  static Sixteen firsts(const bfloat16* p) noexcept { return pick<false>(p); }
-  static Sixteen seconds(const bfloat16* p) noexcept { return pick<true>(p); }
+  static Sixteen firsts(const bfloat16* p) noexcept {
+    return pick<false>(p);
+  }
+  static Sixteen seconds(const bfloat16* p) noexcept {
+    return pick<true>(p);
+  }
   static Sixteen fma(Sixteen a, Sixteen b, Sixteen c) noexcept {
     return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
   }
   static Sixteen add(Sixteen a, Sixteen b) noexcept {
     return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
   }
-  static float tree16(Sixteen a) noexcept { return tree8(_mm256_add_ps(a.low, a.high)); }
+  static float tree16(Sixteen a) noexcept {
+    return tree8(_mm256_add_ps(a.low, a.high));
+  }
 
  private:
-  template <int subs>
-  static __m256i one_scales(const std::uint8_t* p, int j) noexcept {
-    // The byte goes to the upper half of each 16 bits, from where the shift brings it down with its sign.
-    const auto* bytes = reinterpret_cast<const __m128i*>(p);
-    const __m256i row = _mm256_broadcastsi128_si256(subs == 8 ? _mm_loadl_epi64(bytes) : _mm_loadu_si128(bytes));
-    const int first = (subs == 8 ? j : 2 * j) << 8 | 0x80, second = (subs == 8 ? j : 2 * j + 1) << 8 | 0x80;
-    const __m256i places =
-        _mm256_set_m128i(_mm_set1_epi16(static_cast<short>(second)), _mm_set1_epi16(static_cast<short>(first)));
-    return _mm256_srai_epi16(_mm256_shuffle_epi8(row, places), 8);
-  }
   template <bool second>
   static Sixteen pick(const bfloat16* p) noexcept {
     const auto one = [](const void* q) {

@@ -20,7 +20,8 @@ bool is_packable(DType type, std::int64_t rows) noexcept {
 
 }  // namespace
 
-CpuWeight::CpuWeight(ThreadPool& pool, DType type, std::int64_t rows, std::int64_t cols, const std::byte* data)
+CpuWeight::CpuWeight(ThreadPool& pool, MemoryArena& arena, DType type, std::int64_t rows, std::int64_t cols,
+                     const std::byte* data)
     : Weight(type, rows, cols), quants_(reinterpret_cast<const std::uint8_t*>(data)) {
   const DTypeInfo& info = dtype_info(type);
   if (rows < 1 || cols < 1 || cols % info.block_len != 0) {
@@ -31,19 +32,20 @@ CpuWeight::CpuWeight(ThreadPool& pool, DType type, std::int64_t rows, std::int64
   Buffer aligned;
   const std::size_t alignment = type == DType::f32 ? alignof(float) : alignof(half);
   if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {  // a file may align its tensors to one byte
-    aligned = allocate_memory(row_bytes(type, cols) * static_cast<std::size_t>(rows));
+    aligned = arena.allocate(row_bytes(type, cols) * static_cast<std::size_t>(rows));
     std::memcpy(aligned.data(), data, aligned.bytes());
     quants_ = aligned.as<std::uint8_t>();
   }
   if (is_packable(type, rows)) {
-    with_block(type, [&]<class Block>() { pack_rows<Block>(pool, reinterpret_cast<const std::byte*>(quants_)); });
+    with_block(type,
+               [&]<class Block>() { pack_rows<Block>(pool, arena, reinterpret_cast<const std::byte*>(quants_)); });
   } else {
     memory_ = std::move(aligned);
   }
 }
 
 template <class Block>
-void CpuWeight::pack_rows(ThreadPool& pool, const std::byte* data) {
+void CpuWeight::pack_rows(ThreadPool& pool, MemoryArena& arena, const std::byte* data) {
   using P = Packing<Block>;
   const auto* blocks = reinterpret_cast<const Block*>(data);
   const std::int64_t n = cols() / kTraits<Block>.length;
@@ -51,7 +53,7 @@ void CpuWeight::pack_rows(ThreadPool& pool, const std::byte* data) {
   constexpr std::size_t kAlignment = 64;
   const std::size_t quant_bytes =
       (static_cast<std::size_t>(groups * n) * P::quant_bytes + kAlignment - 1) / kAlignment * kAlignment;
-  memory_ = allocate_memory(quant_bytes + static_cast<std::size_t>(groups * n) * P::meta_bytes);
+  memory_ = arena.allocate(quant_bytes + static_cast<std::size_t>(groups * n) * P::meta_bytes);
   auto* const quants = memory_.as<std::uint8_t>();
   std::uint8_t* const meta = quants + quant_bytes;
   pool.for_each(groups, [&](std::int64_t group) {

@@ -4,6 +4,7 @@
 
 #include "bankml/device/device.hpp"
 #include "device/cpu/kernels.hpp"
+#include "device/cpu/memory.hpp"
 #include "device/cpu/thread_pool.hpp"
 
 namespace bankml {
@@ -11,7 +12,8 @@ namespace bankml {
 class CpuWeight final : public Weight {
  public:
   // Throws Error(invalid_request) for a shape that the type can't have, Error(out_of_memory).
-  CpuWeight(ThreadPool& pool, DType type, std::int64_t rows, std::int64_t cols, const std::byte* data);
+  CpuWeight(ThreadPool& pool, MemoryArena& arena, DType type, std::int64_t rows, std::int64_t cols,
+            const std::byte* data);
 
   bool uses_source() const noexcept override { return !memory_; }
   std::size_t device_bytes() const noexcept override { return memory_.bytes(); }
@@ -24,7 +26,7 @@ class CpuWeight final : public Weight {
 
  private:
   template <class Block>
-  void pack_rows(ThreadPool& pool, const std::byte* data);
+  void pack_rows(ThreadPool& pool, MemoryArena& arena, const std::byte* data);
 
   Buffer memory_;
   const std::uint8_t* quants_;

@@ -1,5 +1,6 @@
 #pragma once
-// A compiled template: what the parser makes and the interpreter walks. Immutable, so any number of threads may render it at once.
+// A compiled template: what the parser makes and the interpreter walks. Immutable, so any number of threads may render
+// it at once.
 #include <memory>
 #include <string>
 #include <utility>
@@ -85,19 +86,19 @@ struct Test {
 };
 
 struct Expression {
-  std::variant<Literal, Name, ListLiteral, DictLiteral, Negation, Sign, Chain, Junction, Conditional, Member, Subscript, Slice,
-               CallExpression, Filter, Test>
+  std::variant<Literal, Name, ListLiteral, DictLiteral, Negation, Sign, Chain, Junction, Conditional, Member, Subscript,
+               Slice, CallExpression, Filter, Test>
       node;
   int depth;  // levels of the tree below and with this node
 };
 
 struct Output {
-  std::string text;          // literal text, if there is no expression
+  std::string text;  // literal text, if there is no expression
   ExpressionPtr expression;
 };
 struct Set {
-  ExpressionPtr target;      // a Name, a Member or a tuple of Names; anything else fails when reached
-  ExpressionPtr value;       // null: the text of the body
+  ExpressionPtr target;  // a Name, a Member or a tuple of Names; anything else fails when reached
+  ExpressionPtr value;   // null: the text of the body
   Body body;
 };
 struct If {
@@ -109,7 +110,7 @@ struct If {
   Body otherwise;
 };
 struct For {
-  std::vector<std::size_t> targets;  // slots; several: each element is unpacked
+  std::vector<std::size_t> targets;   // slots; several: each element is unpacked
   ExpressionPtr iterable, condition;  // condition may be null
   Body body, otherwise;
 };

@@ -17,8 +17,15 @@ namespace {
 
 constexpr std::size_t kDateBytes = 100;  // longest result of strftime_now, with its terminator
 
-Value run_string(Call& call) { return call.heap.make_text(to_text(call.self, call.heap)); }
-Value run_safe(Call& call) { return run_string(call); }  // there is no HTML escaping to be safe from
+Value run_string(Call& call) {  // a float alone has six significant digits here, and may look like an integer
+  if (call.self.is(Kind::floating)) return call.heap.make_text(to_short_text(call.self.floating()));
+  std::string text;
+  append_text(call.self, text, call.heap, Reading::deep);
+  return call.heap.make_text(std::move(text));
+}
+Value run_safe(Call& call) {
+  return run_string(call);
+}  // there is no HTML escaping to be safe from
 
 Value run_default(Call& call) {
   call.at_most(2);
@@ -40,7 +47,8 @@ JsonStyle json_style(const Call& call, std::size_t first) {
   const Value* separators = call.argument(first + 2, "separators");
   if (separators && separators->is(Kind::list)) {
     const auto& items = separators->list().items;
-    if (items.size() != 2 || !items[0].is(Kind::text) || !items[1].is(Kind::text)) call.fail("separators must be two strings");
+    if (items.size() != 2 || !items[0].is(Kind::text) || !items[1].is(Kind::text))
+      call.fail("separators must be two strings");
     style.item_separator = items[0].text();
     style.key_separator = items[1].text();
   }
@@ -54,13 +62,18 @@ Value json_text(Call& call, const Value& value, std::size_t first) {
   append_json(value, json_style(call, first), out, call.heap);
   return call.heap.make_text(std::move(out));
 }
-Value run_tojson(Call& call) { return json_text(call, call.self, 0); }
+Value run_tojson(Call& call) {
+  return json_text(call, call.self, 0);
+}
 
 Value run_int(Call& call) {
   switch (call.self.kind()) {
-    case Kind::boolean: return std::int64_t{call.self.boolean()};
-    case Kind::floating: return to_integer(call.self.floating());
-    default: return call.self;
+    case Kind::boolean:
+      return std::int64_t{call.self.boolean()};
+    case Kind::floating:
+      return to_integer(call.self.floating());
+    default:
+      return call.self;
   }
 }
 Value run_float(Call& call) {
@@ -71,25 +84,41 @@ Value run_abs(Call& call) {
   return call.self.integer() < 0 ? to_integer(-call.self.number()) : call.self.integer();
 }
 
-Value give_empty_text(Call& call) { return call.heap.make_text({}); }
-Value give_empty_list(Call& call) { return call.heap.make_list(); }
-Value give_undefined(Call&) { return {}; }
-Value give_zero(Call&) { return std::int64_t{0}; }
+Value give_empty_text(Call& call) {
+  return call.heap.make_text({});
+}
+Value give_empty_list(Call& call) {
+  return call.heap.make_list();
+}
+Value give_undefined(Call&) {
+  return {};
+}
+Value give_zero(Call&) {
+  return std::int64_t{0};
+}
 
 constexpr Builtin kUndefined[] = {
-    {"default", run_default},    {"d", run_default},          {"string", give_empty_text}, {"safe", give_empty_text},
-    {"upper", give_empty_text},  {"lower", give_empty_text},  {"title", give_empty_text},  {"capitalize", give_empty_text},
-    {"strip", give_empty_text},  {"trim", give_empty_text},   {"replace", give_empty_text}, {"join", give_empty_text},
-    {"list", give_empty_list},   {"map", give_empty_list},    {"selectattr", give_empty_list},
-    {"rejectattr", give_empty_list}, {"select", give_empty_list}, {"reject", give_empty_list}, {"sort", give_empty_list},
-    {"reverse", give_empty_list}, {"unique", give_empty_list}, {"items", give_empty_list},  {"first", give_undefined},
-    {"last", give_undefined},    {"min", give_undefined},     {"max", give_undefined},     {"length", give_zero},
-    {"count", give_zero},        {"wordcount", give_zero},    {"sum", give_zero},
+    {"default", run_default},        {"d", run_default},
+    {"string", give_empty_text},     {"safe", give_empty_text},
+    {"upper", give_empty_text},      {"lower", give_empty_text},
+    {"title", give_empty_text},      {"capitalize", give_empty_text},
+    {"strip", give_empty_text},      {"trim", give_empty_text},
+    {"replace", give_empty_text},    {"join", give_empty_text},
+    {"list", give_empty_list},       {"map", give_empty_list},
+    {"selectattr", give_empty_list}, {"rejectattr", give_empty_list},
+    {"select", give_empty_list},     {"reject", give_empty_list},
+    {"sort", give_empty_list},       {"reverse", give_empty_list},
+    {"unique", give_empty_list},     {"items", give_empty_list},
+    {"first", give_undefined},       {"last", give_undefined},
+    {"min", give_undefined},         {"max", give_undefined},
+    {"length", give_zero},           {"count", give_zero},
+    {"wordcount", give_zero},        {"sum", give_zero},
 };
 constexpr Builtin kNone[] = {
-    {"map", give_empty_list},    {"selectattr", give_empty_list}, {"rejectattr", give_empty_list},
-    {"select", give_empty_list}, {"reject", give_empty_list},     {"unique", give_empty_list},
-    {"items", give_empty_list},  {"safe", run_safe},
+    {"map", give_empty_list},        {"selectattr", give_empty_list},
+    {"rejectattr", give_empty_list}, {"select", give_empty_list},
+    {"reject", give_empty_list},     {"unique", give_empty_list},
+    {"items", give_empty_list},      {"safe", run_safe},
 };
 constexpr Builtin kNumbers[] = {{"int", run_int}, {"float", run_float}, {"abs", run_abs}, {"safe", run_safe}};
 constexpr Builtin kBooleans[] = {{"int", run_int}, {"float", run_float}, {"safe", run_safe}};
@@ -106,17 +135,23 @@ const Builtin* find_in(const Table& table, std::string_view name) {
 
 const Builtin* find_typed(const Value& self, std::string_view name) {
   switch (self.kind()) {
-    case Kind::none: return find_in(kNone, name);
-    case Kind::boolean: return find_in(kBooleans, name);
+    case Kind::none:
+      return find_in(kNone, name);
+    case Kind::boolean:
+      return find_in(kBooleans, name);
     case Kind::integer:
-    case Kind::floating: return find_in(kNumbers, name);
+    case Kind::floating:
+      return find_in(kNumbers, name);
     case Kind::text: {
       const Builtin* method = find_string_method(name);
       return method ? method : find_in(kTexts, name);
     }
-    case Kind::list: return find_list_method(name);
-    case Kind::dict: return find_dict_method(name);
-    default: return nullptr;
+    case Kind::list:
+      return find_list_method(name);
+    case Kind::dict:
+      return find_dict_method(name);
+    default:
+      return nullptr;
   }
 }
 
@@ -230,12 +265,16 @@ void Call::at_most(std::size_t count) const {
   if (positional.size() > count) fail(fmt::format("takes at most {} arguments, got {}", count, positional.size()));
 }
 
-void Call::fail(const std::string& what) const { throw RenderError(fmt::format("{}: {}", name, what)); }
+void Call::fail(const std::string& what) const {
+  throw RenderError(fmt::format("{}: {}", name, what));
+}
 
-const Builtin* find_global(std::string_view name) { return find_in(kGlobals, name); }
+const Builtin* find_global(std::string_view name) {
+  return find_in(kGlobals, name);
+}
 
 const Builtin* find_method(const Value& self, std::string_view name) {
-  if (self.is(Kind::function)) return nullptr;
+  if (self.is(Kind::function) || (self.is(Kind::dict) && !self.dict().has_methods)) return nullptr;
   if (self.is(Kind::undefined)) return find_in(kUndefined, name);
   if (const Builtin* method = find_typed(self, name)) return method;
   if (!self.is(Kind::dict)) {
@@ -245,6 +284,7 @@ const Builtin* find_method(const Value& self, std::string_view name) {
 }
 
 Value run_filter(Call& call) {
+  if (call.name == "selectattr") call.self.mark_array();  // also where it is about to fail
   if (const Builtin* method = find_method(call.self, call.name)) return method->run(call);
   const bool text_filter = std::find(kTextFilters.begin(), kTextFilters.end(), call.name) != kTextFilters.end();
   if (text_filter && !call.self.is(Kind::function)) {
@@ -257,7 +297,8 @@ Value run_filter(Call& call) {
 
 bool contains(Heap& heap, const Value& needle, const Value& haystack) {
   switch (haystack.kind()) {
-    case Kind::undefined: return false;
+    case Kind::undefined:
+      return false;
     case Kind::text:
       if (!needle.is(Kind::text)) break;
       heap.work(static_cast<std::int64_t>(haystack.text().size() / 64));
@@ -266,32 +307,36 @@ bool contains(Heap& heap, const Value& needle, const Value& haystack) {
       if (needle.is(Kind::undefined)) break;
       return std::any_of(haystack.list().items.begin(), haystack.list().items.end(),
                          [&](const Value& item) { return heap.equal(item, needle); });
-    case Kind::dict: return heap.find(haystack.dict(), needle) != nullptr;
-    default: break;
+    case Kind::dict:
+      return heap.find(haystack.dict(), needle) != nullptr;
+    default:
+      break;
   }
   throw RenderError(fmt::format("can't look for {} in {}", kind_name(needle), kind_name(haystack)));
 }
 
 bool ordered_before(const Value& a, const Value& b) {
-  const auto number = [](const Value& v) { return v.is(Kind::boolean) ? (v.boolean() ? 1.0 : 0.0) : v.number(); };
   const auto rank = [](const Value& v) {
-    if (v.is_number() || v.is(Kind::boolean)) return v.is(Kind::floating) && std::isnan(v.floating()) ? 0 : 1;
-    return v.is(Kind::text) ? 2 : 3;
+    if (v.is_number()) return v.is(Kind::floating) && std::isnan(v.floating()) ? 0 : 1;
+    return v.is(Kind::boolean) ? 2 : v.is(Kind::text) ? 3 : 4;
   };
   if (rank(a) != rank(b)) return rank(a) < rank(b);
-  if (rank(a) == 1) return number(a) < number(b);
-  return rank(a) == 2 && a.text() < b.text();
+  if (rank(a) == 1) return a.number() < b.number();
+  if (rank(a) == 2) return a.boolean() < b.boolean();
+  return rank(a) == 3 && a.text() < b.text();
 }
 
 Value slice(Heap& heap, const Value& object, const Value* start, const Value* stop, const Value* step) {
   const auto visit = [](const Steps& steps, auto&& take) {
     std::int64_t at = steps.first;
-    for (std::int64_t k = 0; k < steps.count; ++k, at += k < steps.count ? steps.step : 0) take(static_cast<std::size_t>(at));
+    for (std::int64_t k = 0; k < steps.count; ++k, at += k < steps.count ? steps.step : 0)
+      take(static_cast<std::size_t>(at));
   };
   if (object.is(Kind::text)) {
     const std::string_view text = object.text();
     std::string out;
-    visit(slice_steps(static_cast<std::int64_t>(text.size()), start, stop, step), [&](std::size_t i) { out += text[i]; });
+    visit(slice_steps(static_cast<std::int64_t>(text.size()), start, stop, step),
+          [&](std::size_t i) { out += text[i]; });
     return heap.make_text(std::move(out));
   }
   if (!object.is(Kind::list)) throw RenderError(fmt::format("can't slice {}", kind_name(object)));
@@ -304,7 +349,8 @@ Value slice(Heap& heap, const Value& object, const Value* start, const Value* st
 
 std::int64_t to_integer(double number) {
   constexpr double kLimit = 9223372036854775808.0;  // 2^63
-  return number >= -kLimit && number < kLimit ? static_cast<std::int64_t>(number) : std::numeric_limits<std::int64_t>::min();
+  return number >= -kLimit && number < kLimit ? static_cast<std::int64_t>(number)
+                                              : std::numeric_limits<std::int64_t>::min();
 }
 
 }  // namespace bankml::jinja

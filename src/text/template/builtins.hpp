@@ -1,5 +1,6 @@
 #pragma once
-// Functions, filters, methods and tests that templates can name (docs/chat-templates.md 3.5). A filter is a method of the operand's type.
+// Functions, filters, methods and tests that templates can name (docs/chat-templates.md 3.5). A filter is a method of
+// the operand's type.
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,7 +34,8 @@ struct Builtin {
 // Null if there is none of that name.
 const Builtin* find_global(std::string_view name);
 const Builtin* find_method(const Value& self, std::string_view name);
-// `call.self | call.name(...)`: a method of the type, or a string filter on the text of anything else. Unknown: an error.
+// `call.self | call.name(...)`: a method of the type, or a string filter on the text of anything else. Unknown: an
+// error.
 Value run_filter(Call& call);
 
 // `value is name(argument...)`. An unknown test is an error.
@@ -41,7 +43,7 @@ bool run_test(Heap& heap, std::string_view name, const Value& value, const std::
 
 // `needle in haystack`
 bool contains(Heap& heap, const Value& needle, const Value& haystack);
-// A total order for sort, min and max: numbers, then strings by byte, then the rest (all equal).
+// A total order for sort, min and max: numbers, booleans, strings by byte, then the rest (all equal).
 bool ordered_before(const Value& a, const Value& b);
 // object[start:stop:step] of a list or string; parts are null where left out. Bytes of strings.
 Value slice(Heap& heap, const Value& object, const Value* start, const Value* stop, const Value* step);

@@ -25,10 +25,18 @@ Value attribute_of(Call& call, const Value& item, const Value& attribute) {
   return {};
 }
 
-Value run_length(Call& call) { return static_cast<std::int64_t>(call.self.list().items.size()); }
-Value run_first(Call& call) { return call.self.list().items.empty() ? Value() : call.self.list().items.front(); }
-Value run_last(Call& call) { return call.self.list().items.empty() ? Value() : call.self.list().items.back(); }
-Value run_list(Call& call) { return call.heap.make_list(call.self.list().items); }
+Value run_length(Call& call) {
+  return static_cast<std::int64_t>(call.self.list().items.size());
+}
+Value run_first(Call& call) {
+  return call.self.list().items.empty() ? Value() : call.self.list().items.front();
+}
+Value run_last(Call& call) {
+  return call.self.list().items.empty() ? Value() : call.self.list().items.back();
+}
+Value run_list(Call& call) {
+  return call.heap.make_list(call.self.list().items);
+}
 
 Value run_slice(Call& call) {
   if (call.positional.size() != 3) call.fail("needs start, stop and step");
@@ -69,7 +77,6 @@ Value run_map(Call& call) {
 // One argument: the truth of that attribute. Two: a test of the elements. Three: a test of that attribute.
 Value select(Call& call, bool keep) {
   call.at_most(3);
-  call.self.mark_array();
   const auto& arguments = call.positional;
   if (arguments.empty()) call.fail("needs an attribute, or a test and its argument");
   List* result = call.heap.make_list();
@@ -86,8 +93,12 @@ Value select(Call& call, bool keep) {
   }
   return result;
 }
-Value run_select(Call& call) { return select(call, true); }
-Value run_reject(Call& call) { return select(call, false); }
+Value run_select(Call& call) {
+  return select(call, true);
+}
+Value run_reject(Call& call) {
+  return select(call, false);
+}
 
 Value run_sort(Call& call) {
   call.at_most(3);
@@ -113,12 +124,12 @@ Value run_reverse(Call& call) {
 }
 
 Value run_min(Call& call) {
-  call.at_most(0);
+  if (call.argument(2, "attribute")) call.fail("has no attribute argument");
   const auto& items = call.self.list().items;
   return items.empty() ? Value() : *std::min_element(items.begin(), items.end(), ordered_before);
 }
 Value run_max(Call& call) {
-  call.at_most(0);
+  if (call.argument(2, "attribute")) call.fail("has no attribute argument");
   const auto& items = call.self.list().items;
   return items.empty() ? Value() : *std::max_element(items.begin(), items.end(), ordered_before);
 }
@@ -146,10 +157,16 @@ Value run_pop(Call& call) {
   return taken;
 }
 
-Value run_unique(Call& call) { call.fail("not available"); }
+Value run_unique(Call& call) {
+  call.fail("not available");
+}
 
-Value run_dict_length(Call& call) { return static_cast<std::int64_t>(call.self.dict().entries.size()); }
-Value run_dict_join(Call& call) { call.fail("not available for dicts"); }
+Value run_dict_length(Call& call) {
+  return static_cast<std::int64_t>(call.self.dict().entries.size());
+}
+Value run_dict_join(Call& call) {
+  call.fail("not available for dicts");
+}
 
 Value run_get(Call& call) {
   call.at_most(2);
@@ -175,7 +192,6 @@ Value run_values(Call& call) {
 Value run_items(Call& call) {
   List* result = call.heap.make_list();
   for (const auto& [key, value] : call.self.dict().entries) {
-    value.mark_read();
     call.heap.append(*result, call.heap.make_list({key, value}, true));
   }
   return result;
@@ -199,14 +215,14 @@ Value run_dictsort(Call& call) {
 }
 
 constexpr Builtin kListMethods[] = {
-    {"length", run_length},     {"count", run_length},      {"first", run_first}, {"last", run_last},
-    {"list", run_list},         {"slice", run_slice},       {"join", run_join},   {"map", run_map},
+    {"length", run_length},     {"count", run_length},      {"first", run_first},   {"last", run_last},
+    {"list", run_list},         {"slice", run_slice},       {"join", run_join},     {"map", run_map},
     {"selectattr", run_select}, {"rejectattr", run_reject}, {"select", run_select}, {"reject", run_reject},
-    {"sort", run_sort},         {"reverse", run_reverse},   {"min", run_min},     {"max", run_max},
+    {"sort", run_sort},         {"reverse", run_reverse},   {"min", run_min},       {"max", run_max},
     {"append", run_append},     {"pop", run_pop},           {"unique", run_unique},
 };
 constexpr Builtin kDictMethods[] = {
-    {"get", run_get},           {"keys", run_keys},          {"values", run_values}, {"items", run_items},
+    {"get", run_get},           {"keys", run_keys},          {"values", run_values},  {"items", run_items},
     {"dictsort", run_dictsort}, {"length", run_dict_length}, {"join", run_dict_join},
 };
 
@@ -218,7 +234,11 @@ const Builtin* find_in(const Table& table, std::string_view name) {
 
 }  // namespace
 
-const Builtin* find_list_method(std::string_view name) { return find_in(kListMethods, name); }
-const Builtin* find_dict_method(std::string_view name) { return find_in(kDictMethods, name); }
+const Builtin* find_list_method(std::string_view name) {
+  return find_in(kListMethods, name);
+}
+const Builtin* find_dict_method(std::string_view name) {
+  return find_in(kDictMethods, name);
+}
 
 }  // namespace bankml::jinja

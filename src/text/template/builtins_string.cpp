@@ -15,8 +15,12 @@ namespace {
 constexpr std::string_view kWhiteSpace = " \t\n\r\v\f";
 constexpr std::int64_t kDefaultIndent = 4;
 
-char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+char upper(char c) {
+  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+}
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
 
 Value run_upper(Call& call) {
   std::string text(call.self.text());
@@ -55,13 +59,25 @@ Value strip(Call& call, bool left, bool right) {
   if (right) text = text.substr(0, text.find_last_not_of(strips) + 1);
   return call.heap.make_text(std::string(text));
 }
-Value run_strip(Call& call) { return strip(call, true, true); }
-Value run_lstrip(Call& call) { return strip(call, true, false); }
-Value run_rstrip(Call& call) { return strip(call, false, true); }
+Value run_strip(Call& call) {
+  return strip(call, true, true);
+}
+Value run_lstrip(Call& call) {
+  return strip(call, true, false);
+}
+Value run_rstrip(Call& call) {
+  return strip(call, false, true);
+}
 
-Value run_length(Call& call) { return static_cast<std::int64_t>(call.self.text().size()); }
-Value run_startswith(Call& call) { return call.self.text().starts_with(call.text_argument(0)); }
-Value run_endswith(Call& call) { return call.self.text().ends_with(call.text_argument(0)); }
+Value run_length(Call& call) {
+  return static_cast<std::int64_t>(call.self.text().size());
+}
+Value run_startswith(Call& call) {
+  return call.self.text().starts_with(call.text_argument(0));
+}
+Value run_endswith(Call& call) {
+  return call.self.text().ends_with(call.text_argument(0));
+}
 
 Value split(Call& call, bool from_right) {
   call.at_most(2);
@@ -70,7 +86,8 @@ Value split(Call& call, bool from_right) {
   if (const Value* given = call.argument(0)) separator = to_text(*given, call.heap);
   if (separator.empty()) call.fail("empty separator");
   const Value* limit = call.argument(1);
-  if (limit && !limit->is(Kind::integer)) call.fail(fmt::format("the limit must be an integer, not {}", kind_name(*limit)));
+  if (limit && !limit->is(Kind::integer))
+    call.fail(fmt::format("the limit must be an integer, not {}", kind_name(*limit)));
   std::int64_t left = limit ? limit->integer() : -1;
 
   List* parts = call.heap.make_list();
@@ -87,8 +104,12 @@ Value split(Call& call, bool from_right) {
   if (from_right) std::reverse(parts->items.begin(), parts->items.end());
   return parts;
 }
-Value run_split(Call& call) { return split(call, false); }
-Value run_rsplit(Call& call) { return split(call, true); }
+Value run_split(Call& call) {
+  return split(call, false);
+}
+Value run_rsplit(Call& call) {
+  return split(call, true);
+}
 
 Value run_replace(Call& call) {
   call.at_most(2);
@@ -136,7 +157,8 @@ Value run_format(Call& call) {
 Value run_int(Call& call) {
   call.at_most(2);
   const Value* base = call.argument(1, "base");
-  if (base && (!base->is(Kind::integer) || base->integer() < 2 || base->integer() > 36)) call.fail("the base must be 2 to 36");
+  if (base && (!base->is(Kind::integer) || base->integer() < 2 || base->integer() > 36))
+    call.fail("the base must be 2 to 36");
   const std::string text(call.self.text());
   char* end = nullptr;
   errno = 0;
@@ -190,21 +212,29 @@ Value run_slice(Call& call) {
   return slice(call.heap, call.self, &call.positional[0], &call.positional[1], &call.positional[2]);
 }
 
-Value run_join(Call& call) { call.fail("not available for strings"); }
+Value run_join(Call& call) {
+  call.fail("not available for strings");
+}
 
 constexpr Builtin kMethods[] = {
-    {"upper", run_upper},   {"lower", run_lower},           {"title", run_title},       {"capitalize", run_capitalize},
-    {"strip", run_strip},   {"trim", run_strip},            {"lstrip", run_lstrip},     {"rstrip", run_rstrip},
-    {"length", run_length}, {"count", run_length},          {"split", run_split},       {"rsplit", run_rsplit},
-    {"format", run_format}, {"startswith", run_startswith}, {"endswith", run_endswith}, {"replace", run_replace},
-    {"int", run_int},       {"float", run_float},           {"indent", run_indent},     {"slice", run_slice},
+    {"upper", run_upper},       {"lower", run_lower},
+    {"title", run_title},       {"capitalize", run_capitalize},
+    {"strip", run_strip},       {"trim", run_strip},
+    {"lstrip", run_lstrip},     {"rstrip", run_rstrip},
+    {"length", run_length},     {"count", run_length},
+    {"split", run_split},       {"rsplit", run_rsplit},
+    {"format", run_format},     {"startswith", run_startswith},
+    {"endswith", run_endswith}, {"replace", run_replace},
+    {"int", run_int},           {"float", run_float},
+    {"indent", run_indent},     {"slice", run_slice},
     {"join", run_join},
 };
 
 }  // namespace
 
 const Builtin* find_string_method(std::string_view name) {
-  const auto* it = std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Builtin& b) { return b.name == name; });
+  const auto* it =
+      std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Builtin& b) { return b.name == name; });
   return it == std::end(kMethods) ? nullptr : it;
 }
 

@@ -97,7 +97,8 @@ ToolUsage run_tool_trial(const Program& program, const Limits& limits, bool obje
   ToolUsage usage;
   Trial trial(program, limits);
   const auto call = [&](std::string_view id, Usage* argument) {
-    Value arguments = object_arguments ? trial.dict({{"arg", Trial::text("value", argument)}}) : Trial::text("{\"arg\": \"value\"}");
+    Value arguments =
+        object_arguments ? trial.dict({{"arg", Trial::text("value", argument)}}) : Trial::text("{\"arg\": \"value\"}");
     return trial.dict({{"type", Trial::text("function")},
                        {"function", trial.dict({{"name", Trial::text("tool")}, {"arguments", std::move(arguments)}})},
                        {"id", Trial::text(id)}});
@@ -106,14 +107,17 @@ ToolUsage run_tool_trial(const Program& program, const Limits& limits, bool obje
   calls.push_back(call("call00001", &usage.argument));
   if (two_calls) calls.push_back(Trial::watched(call("call00002", nullptr), &usage.second_call));
   trial.plain_message("user");
-  trial.message("assistant", Trial::text(""), {{"tool_calls", Trial::watched(trial.list(std::move(calls)), &usage.calls)}});
-  trial.message("tool", Trial::text("result"), {{"name", Trial::text("tool")}, {"tool_call_id", Trial::text("call00001")}});
+  trial.message("assistant", Trial::text(""),
+                {{"tool_calls", Trial::watched(trial.list(std::move(calls)), &usage.calls)}});
+  trial.message("tool", Trial::text("result"),
+                {{"name", Trial::text("tool")}, {"tool_call_id", Trial::text("call00001")}});
   trial.plain_message("assistant");
   trial.plain_message("user");
-  Value parameters = trial.dict({{"type", Trial::text("object")},
-                                 {"properties", trial.dict({{"arg", trial.dict({{"type", Trial::text("string")},
-                                                                                {"description", Trial::text("text")}})}})},
-                                 {"required", trial.list({Trial::text("arg")})}});
+  Value parameters = trial.dict(
+      {{"type", Trial::text("object")},
+       {"properties",
+        trial.dict({{"arg", trial.dict({{"type", Trial::text("string")}, {"description", Trial::text("text")}})}})},
+       {"required", trial.list({Trial::text("arg")})}});
   trial.tool(trial.dict({{"type", Trial::text("function")},
                          {"function", trial.dict({{"name", Trial::text("tool", &usage.tool_name)},
                                                   {"description", Trial::text("text")},
@@ -139,8 +143,10 @@ void probe_reasoning(const Program& program, const Limits& limits, TemplateCaps&
   Usage effort;
   Trial trial(program, limits);
   for (const std::string_view keep : {"preserve_reasoning", "preserve_thinking"}) trial.set(keep, true);
-  for (const std::string_view drop : {"clear_thinking", "truncate_history_thinking", "drop_thinking"}) trial.set(drop, false);
-  for (const std::string_view name : {"reasoning_effort", "reasoning_strength"}) trial.set(name, Trial::text("high", &effort));
+  for (const std::string_view drop : {"clear_thinking", "truncate_history_thinking", "drop_thinking"})
+    trial.set(drop, false);
+  for (const std::string_view name : {"reasoning_effort", "reasoning_strength"})
+    trial.set(name, Trial::text("high", &effort));
   trial.plain_message("user");
   trial.message("assistant", Trial::text("text"), {{"reasoning_content", Trial::text(kMarker)}});
   trial.plain_message("user");

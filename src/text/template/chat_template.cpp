@@ -32,19 +32,22 @@ constexpr std::string_view kChatMl =
 // Templates that contain it have channels, and with them a developer role.
 constexpr std::string_view kChannelMark = "<|channel|>";
 
-// What stands around an assistant's reasoning in a rendered message; empty for templates that do not render it.
+// What stands around an assistant's reasoning in a rendered message. Both empty: the template does not render it.
+// Only the start empty: the generation prompt opens the block, and there is nothing to put around a continued message.
 struct ThinkTags {
   std::string start, end;
 };
 
-// The last tag, <name> or [name], at the end of `text`, with the white space behind it. "" if `text` does not end with one.
+// The last tag, <name> or [name], at the end of `text`, with the white space behind it. "" if `text` does not end with
+// one.
 std::string_view trailing_tag(std::string_view text) {
   const std::size_t last = text.find_last_not_of(" \t\r\n");
   if (last == std::string_view::npos || (text[last] != '>' && text[last] != ']')) return {};
   const std::size_t start = text.rfind(text[last] == '>' ? '<' : '[', last);
   if (start == std::string_view::npos) return {};
   const std::string_view inside = text.substr(start + 1, last - start - 1);
-  return inside.empty() || inside.find_first_of(" \t\r\n") != std::string_view::npos ? std::string_view() : text.substr(start);
+  return inside.empty() || inside.find_first_of(" \t\r\n") != std::string_view::npos ? std::string_view()
+                                                                                     : text.substr(start);
 }
 
 // The first tag of `text`, with the white space around it. "" if something else comes first.
@@ -123,14 +126,16 @@ struct ChatTemplate::Impl {
   ThinkTags think;
 
   Impl(std::string_view text, TemplateOptions given)
-      : source(text.empty() || text == "chatml" ? kChatMl : text), options(std::move(given)), program(jinja::parse(source, limits)) {
+      : source(text.empty() || text == "chatml" ? kChatMl : text),
+        options(std::move(given)),
+        program(jinja::parse(source, limits)) {
     caps = jinja::probe_capabilities(program, limits);
     think = find_think_tags();
-    render(json::parse(R"({"messages": [{"role": "user", "content": "text"}]})").as_object());
   }
 
   // One rendering, with BOS and EOS taken off where the tokenizer adds them.
-  std::string render_text(const jinja::ChatRequest& chat, const Variables& variables, bool generation_prompt) const try {
+  std::string render_text(const jinja::ChatRequest& chat, const Variables& variables, bool generation_prompt) const
+      try {
     jinja::Heap heap(limits);
     jinja::Interpreter interpreter(program, heap);
     interpreter.set("messages", jinja::messages_value(heap, chat.messages, caps));
@@ -139,11 +144,9 @@ struct ChatTemplate::Impl {
     if (!chat.tools.empty()) interpreter.set("tools", jinja::tools_value(heap, chat.tools));
     interpreter.set("datetime", local_date(heap, "%b %d %Y"));
     interpreter.set("date_string", local_date(heap, "%d %b %Y"));
-    set_preserve_reasoning(interpreter, true);
+    const json::value* keep = variables.kwargs.if_contains("preserve_reasoning");
+    if (!keep || keep->is_bool()) set_preserve_reasoning(interpreter, !keep || keep->get_bool());
     for (const auto& member : variables.kwargs) interpreter.set(member.key(), heap.from_json(member.value()));
-    if (const json::value* keep = variables.kwargs.if_contains("preserve_reasoning"); keep && keep->is_bool()) {
-      set_preserve_reasoning(interpreter, keep->get_bool());
-    }
     interpreter.set("enable_thinking", variables.enable_thinking);
     for (const std::string_view name : {"reasoning_effort", "reasoning_strength"}) {
       if (variables.effort) interpreter.set(name, jinja::Value::borrowed(*variables.effort));
@@ -151,7 +154,8 @@ struct ChatTemplate::Impl {
     interpreter.set("add_generation_prompt", generation_prompt ? jinja::Value(true) : jinja::Value());
 
     std::string text = interpreter.run();
-    if (options.adds_bos && !options.bos_token.empty() && text.starts_with(options.bos_token)) text.erase(0, options.bos_token.size());
+    if (options.adds_bos && !options.bos_token.empty() && text.starts_with(options.bos_token))
+      text.erase(0, options.bos_token.size());
     if (options.adds_eos && !options.eos_token.empty() && text.ends_with(options.eos_token)) {
       text.resize(text.size() - options.eos_token.size());
     }
@@ -162,7 +166,8 @@ struct ChatTemplate::Impl {
 
   static void set_preserve_reasoning(jinja::Interpreter& interpreter, bool keep) {
     interpreter.set("preserve_thinking", keep);
-    for (const std::string_view drop : {"clear_thinking", "truncate_history_thinking", "drop_thinking"}) interpreter.set(drop, !keep);
+    for (const std::string_view drop : {"clear_thinking", "truncate_history_thinking", "drop_thinking"})
+      interpreter.set(drop, !keep);
   }
 
   // By a trial rendering of an assistant's message with reasoning.
@@ -179,7 +184,7 @@ struct ChatTemplate::Impl {
       if (at != std::string::npos) {
         const std::string_view start = trailing_tag(std::string_view(text).substr(0, at));
         const std::string_view end = leading_tag(std::string_view(text).substr(at + kReasoning.size()));
-        if (!start.empty() && !end.empty()) return {std::string(start), std::string(end)};
+        if (!end.empty()) return {std::string(start), std::string(end)};
       }
     } catch (const Error&) {
       return {};  // a template that can't render this has no tags to find
@@ -191,7 +196,7 @@ struct ChatTemplate::Impl {
 
   RenderedPrompt render(const json::object& request) const {
     jinja::ChatRequest chat = jinja::read_chat_request(request, options.prefill_assistant);
-    const Variables variables = read_variables(options.kwargs, request, !think.start.empty());
+    const Variables variables = read_variables(options.kwargs, request, !think.end.empty());
     jinja::adapt_messages(chat, caps, source.find(kChannelMark) != std::string::npos);
 
     RenderedPrompt prompt;
@@ -210,8 +215,8 @@ struct ChatTemplate::Impl {
   // Nothing at all is appended for an empty message, not even the generation prompt: the peer's way.
   void continue_message(const jinja::Message& message, jinja::Continuation how, RenderedPrompt& prompt) const {
     if (message.text.empty() && message.reasoning.empty()) return;
-    const bool content = how == jinja::Continuation::content ||
-                         (how == jinja::Continuation::whole && !message.text.empty());
+    const bool content =
+        how == jinja::Continuation::content || (how == jinja::Continuation::whole && !message.text.empty());
     if (!think.start.empty()) {
       const std::size_t tag = prompt.generation_prompt.find(trimmed(think.start));
       prompt.generation_prompt.resize(std::min(tag, prompt.generation_prompt.size()));
@@ -230,8 +235,14 @@ ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
-RenderedPrompt ChatTemplate::render(const json::object& request) const { return impl_->render(request); }
-const TemplateCaps& ChatTemplate::caps() const noexcept { return impl_->caps; }
-const std::string& ChatTemplate::source() const noexcept { return impl_->source; }
+RenderedPrompt ChatTemplate::render(const json::object& request) const {
+  return impl_->render(request);
+}
+const TemplateCaps& ChatTemplate::caps() const noexcept {
+  return impl_->caps;
+}
+const std::string& ChatTemplate::source() const noexcept {
+  return impl_->source;
+}
 
 }  // namespace bankml

@@ -1,4 +1,6 @@
 #pragma once
+#include <fmt/core.h>
+
 #include <string>
 #include <string_view>
 
@@ -6,7 +8,8 @@
 
 namespace bankml::jinja {
 
-// One rendering of a program. The heap holds the limits and everything that the rendering makes; both outlive this object.
+// One rendering of a program. The heap holds the limits and everything that the rendering makes; both outlive this
+// object.
 class Interpreter {
  public:
   Interpreter(const Program& program, Heap& heap);
@@ -14,7 +17,8 @@ class Interpreter {
   // Ignored where the template never names the variable.
   void set(std::string_view name, Value value);
 
-  // Once. Throws Error(invalid_request): raise_exception's text as it is, other failures with the line of their statement.
+  // Once. Throws Error(invalid_request): raise_exception's text as it is, other failures with the line of their
+  // statement.
   std::string run();
 
  private:
@@ -41,7 +45,8 @@ class Interpreter {
   void unpack(const std::vector<std::size_t>& slots, const Value& value);
   std::vector<Value> loop_items(const For& loop, const Value& iterable);
   Value call_macro(const Function& function, const CallArguments& arguments, const Value& caller);
-  void bind(const std::vector<Parameter>& parameters, const CallArguments& arguments, std::string_view name, Scope& inner);
+  void bind(const std::vector<Parameter>& parameters, const CallArguments& arguments, std::string_view name,
+            Scope& inner);
 
   Value eval(const Expression& expression);
   Value eval_node(const Literal& literal) { return literal.value; }
@@ -63,12 +68,47 @@ class Interpreter {
   Value eval_call(const CallExpression& call, const Value& caller);
   Value invoke(const Function& function, CallArguments arguments, const Value& caller);
 
+  // Nodes that may stand on the stack for each level of macro calls: a template that recurses through a schema passes
+  // about ten on the way from one call to the next.
+  static constexpr int kNodesPerLevel = 10;
+
   const Program& program_;
   Heap& heap_;
   Scope globals_;
   Scope* scope_ = &globals_;
   std::string out_;  // captures are its tail, cut off again: one bound covers them all
   int line_ = 1, level_ = 0, macro_depth_ = 0;
+};
+
+class Interpreter::Level {
+ public:
+  explicit Level(Interpreter& interpreter) : interpreter_(interpreter) {
+    if (interpreter_.level_ >= interpreter_.heap_.limits.depth * kNodesPerLevel) {
+      throw RenderError(fmt::format("macro calls nested deeper than {} levels", interpreter_.heap_.limits.depth));
+    }
+    ++interpreter_.level_;
+  }
+  ~Level() { --interpreter_.level_; }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+
+ private:
+  Interpreter& interpreter_;
+};
+
+class Interpreter::InScope {
+ public:
+  InScope(Interpreter& interpreter, Scope& scope) : interpreter_(interpreter), outer_(interpreter.scope_) {
+    interpreter_.scope_ = &scope;
+    interpreter_.heap_.work(static_cast<std::int64_t>(scope.size() / 8));
+  }
+  ~InScope() { interpreter_.scope_ = outer_; }
+  InScope(const InScope&) = delete;
+  InScope& operator=(const InScope&) = delete;
+
+ private:
+  Interpreter& interpreter_;
+  Scope* outer_;
 };
 
 }  // namespace bankml::jinja

@@ -15,8 +15,12 @@ namespace {
 constexpr std::string_view kDashStrips = " \t\r\n";
 constexpr std::string_view kLineBlanks = " \t\r\v\f";  // what lstrip_blocks takes: white space within a line
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool starts_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool starts_name(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
 
 // CRLF becomes LF and one newline at the very end is dropped.
 std::string normalized(std::string_view source) {
@@ -42,9 +46,15 @@ class Lexer {
       pos_ = tag + 2;
       if (pos_ < source_.size() && source_[pos_] == '-') ++pos_;
       switch (source_[tag + 1]) {
-        case '#': skip_comment(tag); break;
-        case '{': lex_tag(tag, TokenKind::open_output, TokenKind::close_output, "}}"); break;
-        default: lex_tag(tag, TokenKind::open_block, TokenKind::close_block, "%}"); break;
+        case '#':
+          skip_comment(tag);
+          break;
+        case '{':
+          lex_tag(tag, TokenKind::open_output, TokenKind::close_output, "}}");
+          break;
+        default:
+          lex_tag(tag, TokenKind::open_block, TokenKind::close_block, "%}");
+          break;
       }
     }
     pos_ = source_.size();
@@ -55,7 +65,8 @@ class Lexer {
  private:
   std::size_t find_tag() const {
     for (std::size_t at = source_.find('{', pos_); at != std::string::npos; at = source_.find('{', at + 1)) {
-      if (at + 1 < source_.size() && (source_[at + 1] == '{' || source_[at + 1] == '%' || source_[at + 1] == '#')) return at;
+      if (at + 1 < source_.size() && (source_[at + 1] == '{' || source_[at + 1] == '%' || source_[at + 1] == '#'))
+        return at;
     }
     return std::string::npos;
   }
@@ -211,7 +222,9 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokenize(std::string_view source) { return Lexer(source).run(); }
+std::vector<Token> tokenize(std::string_view source) {
+  return Lexer(source).run();
+}
 
 void fail_parse(int line, int column, const std::string& what) {
   throw Error(ErrorKind::invalid_request, fmt::format("chat template, line {}, column {}: {}", line, column, what));

@@ -1,5 +1,6 @@
 #pragma once
-// Template source to tokens, with the white-space rules of trim_blocks and lstrip_blocks applied (docs/chat-templates.md 3.2).
+// Template source to tokens, with the white-space rules of trim_blocks and lstrip_blocks applied
+// (docs/chat-templates.md 3.2).
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -8,16 +9,16 @@
 namespace bankml::jinja {
 
 enum class TokenKind {
-  text,           // outside of tags; never empty
-  open_output,    // {{
-  close_output,   // }}
-  open_block,     // {%
-  close_block,    // %}
+  text,          // outside of tags; never empty
+  open_output,   // {{
+  close_output,  // }}
+  open_block,    // {%
+  close_block,   // %}
   name,
   string,
   integer,
   floating,
-  symbol,         // an operator or bracket, in `text`
+  symbol,  // an operator or bracket, in `text`
   end,
 };
 

@@ -1,18 +1,18 @@
 #pragma once
-// Bounds of a template and of one rendering. Template text comes from model files and its variables from clients: neither may
-// exhaust the stack, the memory or a core. All are far above what published templates need.
+// Bounds of a template and of one rendering. Template text comes from model files and its variables from clients:
+// neither may exhaust the stack, the memory or a core. All are far above what published templates need.
 #include <cstddef>
 #include <cstdint>
 
 namespace bankml::jinja {
 
 struct Limits {
-  int depth = 200;                        // nested blocks, nested expressions, nested macro calls, nested values
+  int depth = 200;                              // nested blocks, nested expressions, nested macro calls, nested values
   std::size_t output = std::size_t{16} << 20;   // bytes of rendered text
   std::size_t memory = std::size_t{256} << 20;  // bytes of lists, dicts and texts alive in one rendering
-  std::int64_t range_length = 1'000'000;  // elements of one range()
-  std::int64_t loop_steps = 10'000'000;   // iterations of all loops and calls of all macros together
-  std::int64_t work = 200'000'000;        // evaluated nodes and visited elements; keeps a rendering to seconds
+  std::int64_t range_length = 1'000'000;        // elements of one range()
+  std::int64_t loop_steps = 10'000'000;         // iterations of all loops and calls of all macros together
+  std::int64_t work = 200'000'000;              // evaluated nodes and visited elements; keeps a rendering to seconds
 };
 
 }  // namespace bankml::jinja

@@ -15,18 +15,28 @@ namespace {
 
 namespace json = boost::json;
 
-[[noreturn]] void reject(const std::string& what) { throw Error(ErrorKind::invalid_request, what); }
+[[noreturn]] void reject(const std::string& what) {
+  throw Error(ErrorKind::invalid_request, what);
+}
 // The peer answers 500 to what its second look at the messages finds.
-[[noreturn]] void fail(const std::string& what) { throw Error(ErrorKind::internal, what); }
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(ErrorKind::internal, what);
+}
 
 std::string_view kind_of(const json::value& value) {
   switch (value.kind()) {
-    case json::kind::null: return "null";
-    case json::kind::bool_: return "a boolean";
-    case json::kind::string: return "a string";
-    case json::kind::array: return "an array";
-    case json::kind::object: return "an object";
-    default: return "a number";
+    case json::kind::null:
+      return "null";
+    case json::kind::bool_:
+      return "a boolean";
+    case json::kind::string:
+      return "a string";
+    case json::kind::array:
+      return "an array";
+    case json::kind::object:
+      return "an object";
+    default:
+      return "a number";
   }
 }
 
@@ -56,7 +66,8 @@ void check_message(const json::value& message) {
     return;
   }
   if (content->is_string() || content->is_null()) return;
-  if (!content->is_array()) reject(fmt::format("content must be a string, null or an array of parts, not {}", kind_of(*content)));
+  if (!content->is_array())
+    reject(fmt::format("content must be a string, null or an array of parts, not {}", kind_of(*content)));
   for (const json::value& part : content->get_array()) check_part(part);
 }
 
@@ -195,7 +206,8 @@ void settle_continuation(ChatRequest& chat, bool prefill_assistant) {
   chat.add_generation_prompt = false;
   chat.continued = std::move(messages.back());
   messages.pop_back();
-  if (chat.continued->parts) chat.continued->text = chat.texts.emplace_back(joined_parts(*chat.continued->parts, "\n\n"));
+  if (chat.continued->parts)
+    chat.continued->text = chat.texts.emplace_back(joined_parts(*chat.continued->parts, "\n\n"));
 }
 
 Value text_part(Heap& heap, Value text) {
@@ -290,7 +302,8 @@ Value messages_value(Heap& heap, const std::vector<Message>& messages, const Tem
     add_text("name", message.name);
     add_text("tool_call_id", message.tool_call_id);
     if (!message.tool_calls.empty()) {
-      heap.add_new(*entry, Value::borrowed("tool_calls"), tool_calls_value(heap, message.tool_calls, caps.object_arguments));
+      heap.add_new(*entry, Value::borrowed("tool_calls"),
+                   tool_calls_value(heap, message.tool_calls, caps.object_arguments));
     }
     heap.append(*list, entry);
   }
@@ -303,7 +316,8 @@ Value tools_value(Heap& heap, const std::vector<Tool>& tools) {
     Dict* function = heap.make_dict();
     heap.add_new(*function, Value::borrowed("name"), Value::borrowed(tool.name));
     heap.add_new(*function, Value::borrowed("description"), Value::borrowed(tool.description));
-    heap.add_new(*function, Value::borrowed("parameters"), tool.parameters ? heap.from_json(*tool.parameters) : heap.make_dict());
+    heap.add_new(*function, Value::borrowed("parameters"),
+                 tool.parameters ? heap.from_json(*tool.parameters) : heap.make_dict());
     Dict* entry = heap.make_dict();
     heap.add_new(*entry, Value::borrowed("type"), Value::borrowed("function"));
     heap.add_new(*entry, Value::borrowed("function"), function);

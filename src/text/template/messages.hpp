@@ -1,6 +1,6 @@
 #pragma once
-// The body of a chat request, checked in the peer's order and brought into the form that templates see (docs/chat-templates.md
-// sections 2.1 and 2.2).
+// The body of a chat request, checked in the peer's order and brought into the form that templates see
+// (docs/chat-templates.md sections 2.1 and 2.2).
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <deque>
@@ -16,14 +16,14 @@ namespace bankml::jinja {
 
 struct ToolCall {
   std::string_view name, id;
-  std::string arguments;       // JSON text
-  boost::json::value object;   // the same parsed, for templates that read members
+  std::string arguments;      // JSON text
+  boost::json::value object;  // the same parsed, for templates that read members
 };
 
 // Views lead into the request or into ChatRequest::texts.
 struct Message {
   std::string_view role;
-  std::string_view text;                  // the content, parts joined by newlines
+  std::string_view text;                      // the content, parts joined by newlines
   const boost::json::array* parts = nullptr;  // the content as it came, if it was a non-empty list
   std::string_view reasoning, name, tool_call_id;
   std::vector<ToolCall> tool_calls;
@@ -40,7 +40,7 @@ enum class Continuation { none, whole, content, reasoning };
 struct ChatRequest {
   std::vector<Message> messages;
   std::vector<Tool> tools;
-  std::deque<std::string> texts;    // what had to be put together
+  std::deque<std::string> texts;  // what had to be put together
   bool add_generation_prompt = true;
   Continuation continuation = Continuation::none;
   std::optional<Message> continued;  // the last message, taken off `messages`

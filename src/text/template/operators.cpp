@@ -10,11 +10,12 @@
 namespace bankml::jinja {
 namespace {
 
-constexpr std::string_view kSymbols[] = {"+", "~", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "in", "not in"};
+constexpr std::string_view kSymbols[] = {
+    "+", "~", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "in", "not in"};
 
 [[noreturn]] void fail(Operator op, const Value& a, const Value& b) {
-  throw RenderError(
-      fmt::format("operator {} is not defined for {} and {}", kSymbols[static_cast<int>(op)], kind_name(a), kind_name(b)));
+  throw RenderError(fmt::format("operator {} is not defined for {} and {}", kSymbols[static_cast<int>(op)],
+                                kind_name(a), kind_name(b)));
 }
 
 // Everything is computed in double, as the peer does; integers stay integers except under division.
@@ -22,16 +23,30 @@ Value arithmetic(Operator op, const Value& a, const Value& b) {
   const double x = a.number(), y = b.number();
   double result = 0;
   switch (op) {
-    case Operator::add: result = x + y; break;
-    case Operator::subtract: result = x - y; break;
-    case Operator::multiply: result = x * y; break;
-    case Operator::divide: return x / y;
-    case Operator::modulo: result = std::fmod(x, y); break;
-    case Operator::lt: return x < y;
-    case Operator::gt: return x > y;
-    case Operator::le: return x <= y;
-    case Operator::ge: return x >= y;
-    default: fail(op, a, b);
+    case Operator::add:
+      result = x + y;
+      break;
+    case Operator::subtract:
+      result = x - y;
+      break;
+    case Operator::multiply:
+      result = x * y;
+      break;
+    case Operator::divide:
+      return x / y;
+    case Operator::modulo:
+      result = std::fmod(x, y);
+      break;
+    case Operator::lt:
+      return x < y;
+    case Operator::gt:
+      return x > y;
+    case Operator::le:
+      return x <= y;
+    case Operator::ge:
+      return x >= y;
+    default:
+      fail(op, a, b);
   }
   if (a.is(Kind::integer) && b.is(Kind::integer)) return to_integer(result);
   return result;
@@ -58,12 +73,18 @@ Value concatenated(Heap& heap, const List& a, const List& b) {
 
 Value binary(Heap& heap, Operator op, const Value& a, const Value& b) {
   switch (op) {
-    case Operator::eq: return heap.equal(a, b);
-    case Operator::ne: return !heap.equal(a, b);
-    case Operator::in: return contains(heap, a, b);
-    case Operator::not_in: return !contains(heap, a, b);
-    case Operator::concat: fail(op, a, b);  // the interpreter has taken the case of a string
-    default: break;
+    case Operator::eq:
+      return heap.equal(a, b);
+    case Operator::ne:
+      return !heap.equal(a, b);
+    case Operator::in:
+      return contains(heap, a, b);
+    case Operator::not_in:
+      return !contains(heap, a, b);
+    case Operator::concat:
+      fail(op, a, b);  // the interpreter has taken the case of a string
+    default:
+      break;
   }
   if (a.is_number() && b.is_number()) return arithmetic(op, a, b);
   if (op == Operator::add && a.is(Kind::list) && b.is(Kind::list)) return concatenated(heap, a.list(), b.list());
@@ -74,7 +95,8 @@ Value binary(Heap& heap, Operator op, const Value& a, const Value& b) {
 
 std::optional<Value> element(Heap& heap, const Value& object, const Value& index) {
   switch (object.kind()) {
-    case Kind::undefined: return std::nullopt;
+    case Kind::undefined:
+      return std::nullopt;
     case Kind::dict: {
       const Value* found = heap.find(object.dict(), index);
       return found ? std::optional(*found) : std::nullopt;
@@ -95,7 +117,8 @@ std::optional<Value> element(Heap& heap, const Value& object, const Value& index
       if (at < 0 || at >= size) return std::nullopt;
       return items[static_cast<std::size_t>(at)];
     }
-    case Kind::function: break;
+    case Kind::function:
+      break;
     default:
       if (index.is(Kind::text)) return std::nullopt;
   }

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "text/template/builtins.hpp"
+#include "text/template/text_form.hpp"
 
 namespace bankml::jinja {
 namespace {
@@ -20,11 +21,13 @@ struct Question {
     return arguments[0];
   }
   std::int64_t integer() const {
-    if (!value.is(Kind::integer)) throw RenderError(fmt::format("test {}: expected an integer, got {}", name, kind_name(value)));
+    if (!value.is(Kind::integer))
+      throw RenderError(fmt::format("test {}: expected an integer, got {}", name, kind_name(value)));
     return value.integer();
   }
   std::string_view text() const {
-    if (!value.is(Kind::text)) throw RenderError(fmt::format("test {}: expected a string, got {}", name, kind_name(value)));
+    if (!value.is(Kind::text))
+      throw RenderError(fmt::format("test {}: expected a string, got {}", name, kind_name(value)));
     return value.text();
   }
 };
@@ -34,13 +37,32 @@ bool is_sequence(const Question& q) {  // undefined and strings count, dicts do 
   return q.value.is(Kind::list) || q.value.is(Kind::text) || q.value.is(Kind::undefined);
 }
 
-bool comparable(const Value& a, const Value& b) {
-  const auto numeric = [](const Value& v) { return v.is_number() || v.is(Kind::boolean); };
-  return (numeric(a) && numeric(b)) || (a.is(Kind::text) && b.is(Kind::text));
+// Across other types than these every comparison is false, `ne` too.
+bool comparable(const Question& q) {
+  const Value &a = q.value, &b = q.argument();
+  return (a.is_number() && b.is_number()) || a.kind() == b.kind() || a.is(Kind::text) || b.is(Kind::text);
 }
-bool less(const Question& q) { return comparable(q.value, q.argument()) && ordered_before(q.value, q.argument()); }
-bool greater(const Question& q) { return comparable(q.value, q.argument()) && ordered_before(q.argument(), q.value); }
-bool equal(const Question& q) { return q.heap.equal(q.value, q.argument()); }
+bool orders(const Value& v) {
+  return v.is_number() || v.is(Kind::text);
+}
+// A number and a string are compared as text.
+bool before(const Question& q, const Value& a, const Value& b) {
+  if (!orders(a) || !orders(b)) return false;
+  if (a.is(Kind::text) != b.is(Kind::text)) return to_text(a, q.heap) < to_text(b, q.heap);
+  return ordered_before(a, b);
+}
+bool less(const Question& q) {
+  return before(q, q.value, q.argument());
+}
+bool greater(const Question& q) {
+  return before(q, q.argument(), q.value);
+}
+bool at_least(const Question& q) {
+  return orders(q.value) && orders(q.argument()) && !less(q);
+}
+bool equal(const Question& q) {
+  return comparable(q) && q.heap.equal(q.value, q.argument());
+}
 
 bool is_lower(const Question& q) {
   const std::string_view text = q.text();
@@ -53,7 +75,8 @@ bool is_upper(const Question& q) {
 
 bool divisible(const Question& q) {
   const Value& by = q.argument();
-  if (!by.is(Kind::integer) || by.integer() == 0) throw RenderError("test divisibleby: expected an integer other than 0");
+  if (!by.is(Kind::integer) || by.integer() == 0)
+    throw RenderError("test divisibleby: expected an integer other than 0");
   return by.integer() == -1 || q.integer() % by.integer() == 0;
 }
 
@@ -89,18 +112,19 @@ constexpr std::pair<std::string_view, Answer> kTests[] = {
     {"in", is_in},
     {"eq", equal},
     {"equalto", equal},
-    {"ne", [](const Question& q) { return !equal(q); }},
+    {"ne", [](const Question& q) { return comparable(q) && !equal(q); }},
     {"lt", less},
     {"lessthan", less},
     {"gt", greater},
     {"greaterthan", greater},
-    {"ge", [](const Question& q) { return comparable(q.value, q.argument()) && !less(q); }},
+    {"ge", at_least},
 };
 
 }  // namespace
 
 bool run_test(Heap& heap, std::string_view name, const Value& value, const std::vector<Value>& arguments) {
-  const auto* it = std::find_if(std::begin(kTests), std::end(kTests), [&](const auto& test) { return test.first == name; });
+  const auto* it =
+      std::find_if(std::begin(kTests), std::end(kTests), [&](const auto& test) { return test.first == name; });
   if (it == std::end(kTests)) throw RenderError(fmt::format("no test '{}'", name));
   return it->second({heap, name, value, arguments});
 }

@@ -80,23 +80,38 @@ void append_json_string(std::string_view text, bool ascii, std::string& out) {
 
 void append_scalar(const Value& value, std::string& out) {
   switch (value.kind()) {
-    case Kind::boolean: out += value.boolean() ? "True" : "False"; break;
-    case Kind::integer: out += std::to_string(value.integer()); break;
-    case Kind::floating: append_float(value.floating(), out); break;
-    case Kind::text: out += value.text(); break;
-    default: break;
+    case Kind::boolean:
+      out += value.boolean() ? "True" : "False";
+      break;
+    case Kind::integer:
+      out += std::to_string(value.integer());
+      break;
+    case Kind::floating:
+      append_float(value.floating(), out);
+      break;
+    case Kind::text:
+      out += value.text();
+      break;
+    default:
+      break;
   }
 }
 
 // Inside lists and dicts: strings are quoted, none and undefined have names.
-void append_repr(const Value& value, std::string& out, Heap& heap, int depth) {
+void append_repr(const Value& value, std::string& out, Heap& heap, Reading reading, int depth) {
+  if (reading == Reading::deep) value.mark_read();
   heap.check_depth(depth);
   heap.work();
   check_size(out, heap);
   switch (value.kind()) {
-    case Kind::undefined: out += "Undefined"; break;
-    case Kind::none: out += "None"; break;
-    case Kind::function: throw RenderError("a function has no text");
+    case Kind::undefined:
+      out += "Undefined";
+      break;
+    case Kind::none:
+      out += "None";
+      break;
+    case Kind::function:
+      throw RenderError("a function has no text");
     case Kind::text:
       if (value.text().find('\'') != std::string_view::npos) {
         append_json_string(value.text(), false, out);
@@ -109,7 +124,7 @@ void append_repr(const Value& value, std::string& out, Heap& heap, int depth) {
       bool first = true;
       for (const Value& item : value.list().items) {
         if (!std::exchange(first, false)) out += ", ";
-        append_repr(item, out, heap, depth + 1);
+        append_repr(item, out, heap, reading, depth + 1);
       }
       out += value.list().tuple ? ')' : ']';
       break;
@@ -119,14 +134,15 @@ void append_repr(const Value& value, std::string& out, Heap& heap, int depth) {
       bool first = true;
       for (const auto& [key, item] : value.dict().entries) {
         if (!std::exchange(first, false)) out += ", ";
-        append_repr(key, out, heap, depth + 1);
+        append_repr(key, out, heap, reading, depth + 1);
         out += ": ";
-        append_repr(item, out, heap, depth + 1);
+        append_repr(item, out, heap, reading, depth + 1);
       }
       out += '}';
       break;
     }
-    default: append_scalar(value, out);
+    default:
+      append_scalar(value, out);
   }
 }
 
@@ -152,19 +168,29 @@ class JsonWriter {
     value.mark_read();
     switch (value.kind()) {
       case Kind::undefined:
-      case Kind::none: out_ += "null"; break;
-      case Kind::boolean: out_ += value.boolean() ? "true" : "false"; break;
-      case Kind::integer: out_ += std::to_string(value.integer()); break;
-      case Kind::floating: {
-        char buffer[32];
-        std::snprintf(buffer, sizeof buffer, "%g", value.floating());
-        out_ += buffer;
+      case Kind::none:
+        out_ += "null";
         break;
-      }
-      case Kind::text: append_json_string(value.text(), style_.ascii, out_); break;
-      case Kind::list: write_list(value.list(), depth); break;
-      case Kind::dict: write_dict(value.dict(), depth); break;
-      case Kind::function: throw RenderError("a function has no JSON form");
+      case Kind::boolean:
+        out_ += value.boolean() ? "true" : "false";
+        break;
+      case Kind::integer:
+        out_ += std::to_string(value.integer());
+        break;
+      case Kind::floating:
+        out_ += to_short_text(value.floating());
+        break;
+      case Kind::text:
+        append_json_string(value.text(), style_.ascii, out_);
+        break;
+      case Kind::list:
+        write_list(value.list(), depth);
+        break;
+      case Kind::dict:
+        write_dict(value.dict(), depth);
+        break;
+      case Kind::function:
+        throw RenderError("a function has no JSON form");
     }
   }
 
@@ -219,13 +245,19 @@ class JsonWriter {
 
 }  // namespace
 
-void append_printed(const Value& value, std::string& out, Heap& heap) { append_printed_at(value, out, heap, 0); }
+void append_printed(const Value& value, std::string& out, Heap& heap) {
+  append_printed_at(value, out, heap, 0);
+}
 
-void append_text(const Value& value, std::string& out, Heap& heap) {
+void append_text(const Value& value, std::string& out, Heap& heap, Reading reading) {
   switch (value.kind()) {
-    case Kind::undefined: break;
-    case Kind::text: out += value.text(); break;
-    default: append_repr(value, out, heap, 0);
+    case Kind::undefined:
+      break;
+    case Kind::text:
+      out += value.text();
+      break;
+    default:
+      append_repr(value, out, heap, reading, 0);
   }
   check_size(out, heap);
 }
@@ -234,6 +266,12 @@ std::string to_text(const Value& value, Heap& heap) {
   std::string text;
   append_text(value, text, heap);
   return text;
+}
+
+std::string to_short_text(double number) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%g", number);
+  return buffer;
 }
 
 void append_json(const Value& value, const JsonStyle& style, std::string& out, Heap& heap) {

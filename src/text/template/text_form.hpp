@@ -1,5 +1,6 @@
 #pragma once
-// Three ways in which values become text: printed by {{ }}, as Python-like text, as JSON (docs/chat-templates.md 3.4 and 3.5).
+// Three ways in which values become text: printed by {{ }}, as Python-like text, as JSON (docs/chat-templates.md 3.4
+// and 3.5).
 #include <optional>
 #include <string>
 
@@ -11,12 +12,15 @@ namespace bankml::jinja {
 void append_printed(const Value& value, std::string& out, Heap& heap);
 
 // What ~, + with a string and |string give: Python-like for lists and dicts.
-void append_text(const Value& value, std::string& out, Heap& heap);
+// Whether a trial rendering takes the elements for read: |string does, concatenation does not.
+enum class Reading { shallow, deep };
+void append_text(const Value& value, std::string& out, Heap& heap, Reading reading = Reading::shallow);
 std::string to_text(const Value& value, Heap& heap);
+std::string to_short_text(double number);  // six significant digits: in JSON and for |string
 
 struct JsonStyle {
-  bool ascii = false;                    // everything else as \uXXXX
-  std::optional<std::int64_t> indent;    // spaces per level; absent: one line
+  bool ascii = false;                  // everything else as \uXXXX
+  std::optional<std::int64_t> indent;  // spaces per level; absent: one line
   std::string item_separator = ", ", key_separator = ": ";
 };
 void append_json(const Value& value, const JsonStyle& style, std::string& out, Heap& heap);

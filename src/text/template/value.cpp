@@ -12,16 +12,20 @@ constexpr std::size_t kBytesPerWorkUnit = 64;  // copying this much costs about 
 
 // bool counts as 0 or 1 when compared for equality.
 bool numeric(const Value& v, double& out) {
-  if (v.is(Kind::boolean)) out = v.boolean() ? 1 : 0;
-  else if (v.is_number()) out = v.number();
-  else return false;
+  if (v.is(Kind::boolean))
+    out = v.boolean() ? 1 : 0;
+  else if (v.is_number())
+    out = v.number();
+  else
+    return false;
   return true;
 }
 
 void check_key(const Value& key) {
   const bool tuple = key.is(Kind::list) && key.list().tuple;
   if (key.is(Kind::undefined) || key.is(Kind::dict) || key.is(Kind::function) || (key.is(Kind::list) && !tuple)) {
-    throw RenderError(fmt::format("a dict key must be a string, number, boolean, none or tuple, not {}", kind_name(key)));
+    throw RenderError(
+        fmt::format("a dict key must be a string, number, boolean, none or tuple, not {}", kind_name(key)));
   }
 }
 
@@ -38,14 +42,22 @@ Text::~Text() {
 bool Value::truthy() const {
   switch (kind()) {
     case Kind::undefined:
-    case Kind::none: return false;
-    case Kind::boolean: return boolean();
-    case Kind::integer: return integer() != 0;
-    case Kind::floating: return floating() != 0;
-    case Kind::text: return !text().empty();
-    case Kind::list: return !list().items.empty();
-    case Kind::dict: return !dict().entries.empty();
-    case Kind::function: return true;
+    case Kind::none:
+      return false;
+    case Kind::boolean:
+      return boolean();
+    case Kind::integer:
+      return integer() != 0;
+    case Kind::floating:
+      return floating() != 0;
+    case Kind::text:
+      return !text().empty();
+    case Kind::list:
+      return !list().items.empty();
+    case Kind::dict:
+      return !dict().entries.empty();
+    case Kind::function:
+      return true;
   }
   return false;
 }
@@ -133,7 +145,8 @@ bool Heap::equal(const Value& a, const Value& b, int depth) {
   }
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
-    case Kind::text: return a.text() == b.text();
+    case Kind::text:
+      return a.text() == b.text();
     case Kind::list: {
       const List &p = a.list(), &q = b.list();
       if (p.tuple != q.tuple || p.items.size() != q.items.size()) return false;
@@ -151,20 +164,28 @@ bool Heap::equal(const Value& a, const Value& b, int depth) {
       }
       return true;
     }
-    case Kind::function: return a.function().builtin == b.function().builtin && (a.function().builtin || &a.function() == &b.function());
-    default: return true;  // undefined and none have one value each
+    case Kind::function:
+      return a.function().builtin == b.function().builtin && (a.function().builtin || &a.function() == &b.function());
+    default:
+      return true;  // undefined and none have one value each
   }
 }
 
 Value Heap::from_json(const boost::json::value& json, int depth) {
   check_depth(depth);
   switch (json.kind()) {
-    case boost::json::kind::null: return None{};
-    case boost::json::kind::bool_: return json.get_bool();
-    case boost::json::kind::int64: return std::int64_t{json.get_int64()};
-    case boost::json::kind::uint64: return static_cast<double>(json.get_uint64());  // above what an integer holds
-    case boost::json::kind::double_: return json.get_double();
-    case boost::json::kind::string: return Value::borrowed(json.get_string());
+    case boost::json::kind::null:
+      return None{};
+    case boost::json::kind::bool_:
+      return json.get_bool();
+    case boost::json::kind::int64:
+      return std::int64_t{json.get_int64()};
+    case boost::json::kind::uint64:
+      return static_cast<double>(json.get_uint64());  // above what an integer holds
+    case boost::json::kind::double_:
+      return json.get_double();
+    case boost::json::kind::string:
+      return Value::borrowed(json.get_string());
     case boost::json::kind::array: {
       List* list = make_list();
       list->items.reserve(json.get_array().size());
@@ -209,15 +230,24 @@ void Heap::check_depth(int depth) const {
 
 std::string_view kind_name(const Value& value) {
   switch (value.kind()) {
-    case Kind::undefined: return "undefined";
-    case Kind::none: return "none";
-    case Kind::boolean: return "a boolean";
-    case Kind::integer: return "an integer";
-    case Kind::floating: return "a float";
-    case Kind::text: return "a string";
-    case Kind::list: return value.list().tuple ? "a tuple" : "a list";
-    case Kind::dict: return "a dict";
-    case Kind::function: return "a function";
+    case Kind::undefined:
+      return "undefined";
+    case Kind::none:
+      return "none";
+    case Kind::boolean:
+      return "a boolean";
+    case Kind::integer:
+      return "an integer";
+    case Kind::floating:
+      return "a float";
+    case Kind::text:
+      return "a string";
+    case Kind::list:
+      return value.list().tuple ? "a tuple" : "a list";
+    case Kind::dict:
+      return "a dict";
+    case Kind::function:
+      return "a function";
   }
   return "";
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Values of a template: docs/chat-templates.md section 3.4. Text is shared and immutable; lists, dicts and functions are shared by
-// reference and live in the Heap of one rendering, so that cycles need no care.
+// Values of a template: docs/chat-templates.md section 3.4. Text is shared and immutable; lists, dicts and functions
+// are shared by reference and live in the Heap of one rendering, so that cycles need no care.
 #include <boost/json/value.hpp>
 #include <cstdint>
 #include <deque>
@@ -33,14 +33,14 @@ class TemplateRaised : public RenderError {
 
 // What a trial rendering wants to know of a value (section 2.2).
 struct Usage {
-  bool read = false;              // reached by a member, a subscript, a name, a loop or tojson
-  bool used_as_array = false;     // iterated, indexed or given to selectattr
-  bool asked_if_string = false;   // tested with `is string`
+  bool read = false;             // reached by a member, a subscript, a name, tojson or |string
+  bool used_as_array = false;    // iterated, indexed or given to selectattr
+  bool asked_if_string = false;  // tested with `is string`
 };
 
 class Text {
  public:
-  Text(std::string text, Heap* heap);                                  // counted by `heap` while alive, if there is one
+  Text(std::string text, Heap* heap);                            // counted by `heap` while alive, if there is one
   explicit Text(std::string_view borrowed) : view_(borrowed) {}  // the bytes outlive the rendering
   ~Text();
   Text(const Text&) = delete;
@@ -116,6 +116,7 @@ struct List {
 // Insertion order. Look-up is linear: the dicts of chat templates have a handful of keys.
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
+  bool has_methods = true;  // false for `loop`, whose length is a key
   Usage* usage = nullptr;
 
   const Value* find(std::string_view key) const;
