@@ -94,8 +94,8 @@ int main(int argc, char** argv) {
              heads.head_dim, heads.layers);
   const Cache cache(heads, 4096);
   fmt::print("{:>6} {:>6} {:>10} {:>10}\n", "rows", "cells", "ms", "GMAC/s");
-  constexpr int kBatches[][2] = {{1, 256},   {1, 500},   {1, 600},    {1, 2000},   {1, 4000},  {8, 256},
-                                 {32, 500},  {63, 500},  {64, 64},    {512, 512},  {512, 1024}, {512, 2048}};
+  constexpr int kBatches[][2] = {{1, 256},  {1, 500},  {1, 600}, {1, 2000},  {1, 4000},   {8, 256},
+                                 {32, 500}, {63, 500}, {64, 64}, {512, 512}, {512, 1024}, {512, 2048}};
   for (const auto [rows, cells] : kBatches) {
     const double ms = milliseconds_of(*device, heads, cache, rows, cells);
     const double seen = rows * (cells - 0.5 * (rows - 1));

@@ -38,7 +38,7 @@ constexpr int kPadding = 256;
 // A sequence of random keys and values in blocks, its last `rows` positions being the batch.
 class Problem {
  public:
-  explicit Problem(const Shape& given) : shape(given) {
+  explicit Problem(const Shape& given, unsigned seed = 1) : shape(given), random(seed) {
     kv.type_k = shape.type;
     kv.type_v = shape.type_v;
     kv.kv_heads = shape.kv_heads;
@@ -68,26 +68,47 @@ class Problem {
   }
 
   std::vector<float> run(const test::FloatKernelSet& set, int threads) const {
+    return run_together(set, threads, {this});
+  }
+
+  // Several sequences of one shape in one batch, row after row of the one and then of the next.
+  static std::vector<float> run_together(const test::FloatKernelSet& set, int threads,
+                                         const std::vector<const Problem*>& problems) {
+    const Problem& one = *problems.front();
+    std::vector<std::int32_t> all_positions, all_sequences, cells, padded_cells, all_held;
+    std::vector<std::byte*> all_blocks;
+    std::vector<float> all_q;
+    for (const Problem* problem : problems) {
+      all_sequences.insert(all_sequences.end(), problem->position.size(), static_cast<int>(cells.size()));
+      all_positions.insert(all_positions.end(), problem->position.begin(), problem->position.end());
+      all_blocks.insert(all_blocks.end(), problem->blocks.begin(), problem->blocks.end());
+      all_held.insert(all_held.end(), problem->held.begin(), problem->held.end());
+      all_q.insert(all_q.end(), problem->q.begin(), problem->q.end());
+      cells.push_back(problem->shape.cells);
+      padded_cells.push_back(problem->padded);
+    }
+    BatchView batch;
+    batch.rows = static_cast<int>(all_positions.size());
+    batch.sequences = static_cast<int>(problems.size());
+    batch.position = all_positions.data();
+    batch.sequence = all_sequences.data();
+    batch.blocks = all_blocks.data();
+    batch.blocks_stride = static_cast<std::int64_t>(one.blocks.size());
+    batch.cells = cells.data();
+    batch.padded_cells = padded_cells.data();
+    if (one.shape.scattered) {
+      batch.cell_position = all_held.data();
+      batch.cell_position_stride = static_cast<std::int64_t>(one.held.size());
+    }
+    AttentionArgs a = one.args();
+    a.q = all_q.data();
     ThreadPool pool(threads);
     CpuOps ops(pool, set.isa, *set.kernels);
     const auto device = make_cpu_device(1);
     const auto stream = device->make_stream();
-    CpuActivation out(shape.rows, heads * kv.head_dim_v, ActFormats::f32, set.isa);
-    BatchView batch;
-    batch.rows = shape.rows;
-    batch.sequences = 1;
-    batch.position = position.data();
-    batch.sequence = sequence.data();
-    batch.blocks = blocks.data();
-    batch.blocks_stride = static_cast<std::int64_t>(blocks.size());
-    batch.cells = &shape.cells;
-    batch.padded_cells = &padded;
-    if (shape.scattered) {
-      batch.cell_position = held.data();
-      batch.cell_position_stride = static_cast<std::int64_t>(held.size());
-    }
-    ops.attention(*stream, out, args(), kv, batch);
-    return {out.f32(), out.f32() + shape.rows * heads * kv.head_dim_v};
+    CpuActivation out(batch.rows, one.heads * one.kv.head_dim_v, ActFormats::f32, set.isa);
+    ops.attention(*stream, out, a, one.kv, batch);
+    return {out.f32(), out.f32() + batch.rows * one.heads * one.kv.head_dim_v};
   }
 
   std::vector<float> expected() const {
@@ -121,7 +142,6 @@ class Problem {
     for (std::size_t p = 0; p < order.size(); ++p) held[static_cast<std::size_t>(order[p])] = static_cast<int>(p);
     const int positions = static_cast<int>(order.size());
     for (int row = 0; row < shape.rows; ++row) position.push_back(std::max(0, positions - shape.rows + row));
-    sequence.assign(static_cast<std::size_t>(shape.rows), 0);
   }
 
   void fill_blocks() {
@@ -179,9 +199,9 @@ class Problem {
   KvLayout kv;
   int heads = 0, padded = 0;
   std::size_t block_bytes = 0;
-  std::mt19937 random{12345};
+  std::mt19937 random;
   std::normal_distribution<float> normal;
-  std::vector<int> held, position, sequence;
+  std::vector<int> held, position;
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::byte*> blocks;
   std::vector<float> q, sinks;
@@ -224,7 +244,7 @@ TEST(Attention, OfOneRowOverManyCellsGivesTheBitsOfPathB) {
 
 TEST(Attention, OfManyRowsGivesTheBitsOfPathC) {
   for (const int rows : {64, 65, 130}) {
-    for (const int cells : {130, 256, 700}) expect_reference({.rows = rows, .cells = cells, .kv_heads = 2});
+    for (const int cells : {130, 256, 700}) expect_reference({.rows = rows, .cells = cells, .kv_heads = 2, .group = 1});
   }
 }
 
@@ -255,6 +275,19 @@ TEST(Attention, TakesCellsInTheOrderTheyLie) {
   for (const int rows : {1, 5, 70}) {
     expect_reference({.rows = rows, .cells = 200, .scattered = true});
     expect_reference({.rows = rows, .cells = 600, .window = 90, .scattered = true});
+  }
+}
+
+TEST(Attention, OfSeveralSequencesReadsTheCellsOfEach) {
+  for (const Shape& shape : {Shape{.rows = 3, .cells = 600}, Shape{.rows = 70, .cells = 130},
+                             Shape{.rows = 3, .cells = 200, .scattered = true}}) {
+    const Problem first(shape, 1), second(shape, 2);
+    for (const auto& set : test::float_kernel_sets()) {
+      std::vector<float> expected = first.run(set, 1);
+      const std::vector<float> more = second.run(set, 1);
+      expected.insert(expected.end(), more.begin(), more.end());
+      EXPECT_EQ(Problem::run_together(set, 2, {&first, &second}), expected) << set.name;
+    }
   }
 }
 

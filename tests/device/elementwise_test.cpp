@@ -1,4 +1,5 @@
-// Norms, rotation and activation functions of every instruction set against recordings of llama-server b11192, bit for bit.
+// Norms, rotation and activation functions of every instruction set against recordings of llama-server b11192, bit for
+// bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +21,9 @@ using test::OpArray;
 using test::OpVectors;
 using test::read_op_vectors;
 
-std::vector<float> floats(const OpArray& array) { return {array.as<float>(), array.as<float>() + array.size<float>()}; }
+std::vector<float> floats(const OpArray& array) {
+  return {array.as<float>(), array.as<float>() + array.size<float>()};
+}
 
 void expect_same_bits(const std::vector<float>& out, const std::vector<float>& expected) {
   ASSERT_EQ(out.size(), expected.size());
@@ -111,8 +114,8 @@ TEST_P(ElementwiseOps, ScaleComesBeforeTheSoftcap) {
   expect_same_bits(x, {0.5f, -1.5f, 50.0f});
   ops.scale_softcap(*stream, x.data(), 3, 2.0f, 30.0f);
   const float inverse = 1.0f / 30.0f;
-  expect_same_bits(x, {std::tanh(1.0f * inverse) * 30.0f, std::tanh(-3.0f * inverse) * 30.0f,
-                       std::tanh(100.0f * inverse) * 30.0f});
+  expect_same_bits(
+      x, {std::tanh(1.0f * inverse) * 30.0f, std::tanh(-3.0f * inverse) * 30.0f, std::tanh(100.0f * inverse) * 30.0f});
 }
 
 // One row of Q and K through rope_table() and rope_store() with a cache that keeps floats.
@@ -190,8 +193,7 @@ TEST_P(Rope, GivesTheRecordedBits) {
   expect("neox_1e6", {.style = RopeStyle::neox, .n_rot = 64, .base = 1e6f});
   expect("neox_1e6_scale_eighth", {.style = RopeStyle::neox, .n_rot = 64, .base = 1e6f, .freq_scale = 0.125f});
   expect("neox_1e4_first32", {.style = RopeStyle::neox, .n_rot = 32, .base = 1e4f});
-  expect("adjacent_5e5_factors",
-         {.style = RopeStyle::adjacent, .n_rot = 64, .base = 5e5f, .factors = factors.data()});
+  expect("adjacent_5e5_factors", {.style = RopeStyle::adjacent, .n_rot = 64, .base = 5e5f, .factors = factors.data()});
 }
 
 TEST_P(Rope, RoundsKeysAndValuesToHalf) {
@@ -208,12 +210,13 @@ TEST_P(Rope, RoundsKeysAndValuesToHalf) {
 TEST_P(Rope, NormsEachHeadFirstAndScalesQueriesLast) {
   std::vector<float> weight(64), normed(recorded.size());
   for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = 0.5f + 0.01f * static_cast<float>(i);
-  ops.rms_norm(*stream, normed.data(), recorded.data(), weight.data(), static_cast<int>(recorded.size() / 64), 64, 1e-6f);
+  ops.rms_norm(*stream, normed.data(), recorded.data(), weight.data(), static_cast<int>(recorded.size() / 64), 64,
+               1e-6f);
   const RopeParams params{.style = RopeStyle::neox, .n_rot = 64, .base = 1e6f};
   const Result plain = run(normed, params, {}, DType::f32);
   const Result result =
-      run(recorded, params,
-          {.q_norm = weight.data(), .k_norm = weight.data(), .norm_eps = 1e-6f, .q_scale = 0.3f}, DType::f32);
+      run(recorded, params, {.q_norm = weight.data(), .k_norm = weight.data(), .norm_eps = 1e-6f, .q_scale = 0.3f},
+          DType::f32);
   std::vector<float> q = plain.q;
   for (float& value : q) value = value * 0.3f;
   expect_same_bits(result.q, q);
@@ -225,7 +228,8 @@ TEST_P(Rope, RotatesBeforeItQuantizes) {
   const Result plain = run(recorded, params, {}, DType::f32);
   const Result result = run(recorded, params, {}, DType::q8_0);
   Result rotated = plain;
-  for (auto* values : {&rotated.q, &rotated.k, &rotated.v}) walsh_hadamard(values->data(), static_cast<int>(recorded.size()), 64);
+  for (auto* values : {&rotated.q, &rotated.k, &rotated.v})
+    walsh_hadamard(values->data(), static_cast<int>(recorded.size()), 64);
   expect_same_bits(result.q, rotated.q);
   CpuActivation quantized(1, static_cast<std::int64_t>(recorded.size()), ActFormats::q8, GetParam().isa);
   for (const auto& [stored, values] : {std::pair{&result.k, &rotated.k}, std::pair{&result.v, &rotated.v}}) {

@@ -21,7 +21,9 @@ struct Recorded {
   int threads;
 };
 
-void PrintTo(const Recorded& recorded, std::ostream* out) { *out << recorded.file << " threads " << recorded.threads; }
+void PrintTo(const Recorded& recorded, std::ostream* out) {
+  *out << recorded.file << " threads " << recorded.threads;
+}
 
 class RecordedAttention : public testing::TestWithParam<Recorded> {};
 

@@ -54,13 +54,12 @@ void divide_by_sum(float* out, const float* acc, float sum, int n) {
   for (int d = 0; d < n; ++d) out[d] = acc[d] * inverse;
 }
 
-// Path C. An item is a KV head and up to 64 successive rows of one sequence: each block of cells is laid out once for all of
-// them and all query heads of the group.
+// Path C. An item is a KV head and up to 64 successive rows of one sequence: each block of cells is laid out once for
+// all of them and all query heads of the group.
 class TiledAttention {
  public:
   explicit TiledAttention(const Call& call)
-      : call_(call),
-        shape_{call.kv.type_k, call.kv.head_dim_k, call.kv.head_dim_v, call.scale(), call.args.softcap} {}
+      : call_(call), shape_{call.kv.type_k, call.kv.head_dim_k, call.kv.head_dim_v, call.scale(), call.args.softcap} {}
 
   void run() {
     find_row_tiles();
@@ -169,9 +168,9 @@ class CellwiseAttention {
                             ScratchArrays own(memory);
                             run_item(item / per_row, chunk, part / parts_, part % parts_ * heads_, take(own));
                           });
-    for (std::int64_t row = 0; row < call_.batch.rows; ++row) {
+    call_.pool.for_each(call_.batch.rows, [&](std::int64_t row) {
       for (int head = 0; head < call_.args.heads; ++head) finish(row, head);
-    }
+    });
   }
 
  private:
@@ -217,8 +216,9 @@ class CellwiseAttention {
     } else if (call_.kv.type_k == DType::f16) {
       for (int i = 0; i < n; ++i) to[i] = to_float(to_half(q[i]));
     } else {
-      call_.quantizers.quantize_q8(q, n, {memory.q8 + index * n, memory.q8_scale + index * (n / kQ8Block),
-                                          memory.unused.scaled_sum, memory.unused.sum});
+      call_.quantizers.quantize_q8(q, n,
+                                   {memory.q8 + index * n, memory.q8_scale + index * (n / kQ8Block),
+                                    memory.unused.scaled_sum, memory.unused.sum});
     }
   }
 
@@ -229,22 +229,22 @@ class CellwiseAttention {
     const std::int64_t result = partial(row, chunk, first_head);
     for (int h = 0; h < heads; ++h) prepare_q(row, first_head + h, h, memory);
     CellsState state{call_.kv.type_k,
-                           call_.kv.type_v,
-                           call_.kv.head_dim_k,
-                           call_.kv.head_dim_v,
-                           call_.scale(),
-                           call_.args.softcap,
-                           heads,
-                           memory.q,
-                           memory.q8,
-                           memory.q8_scale,
-                           acc_ + result * call_.kv.head_dim_v,
-                           max_ + result,
-                           sum_ + result,
-                           memory.weights,
-                           memory.raises,
-                           nullptr,
-                           memory.folded};
+                     call_.kv.type_v,
+                     call_.kv.head_dim_k,
+                     call_.kv.head_dim_v,
+                     call_.scale(),
+                     call_.args.softcap,
+                     heads,
+                     memory.q,
+                     memory.q8,
+                     memory.q8_scale,
+                     acc_ + result * call_.kv.head_dim_v,
+                     max_ + result,
+                     sum_ + result,
+                     memory.weights,
+                     memory.raises,
+                     nullptr,
+                     memory.folded};
     std::fill_n(state.max, heads, kNothing);
     std::fill_n(state.sum, heads, 0.0f);
     std::fill_n(state.acc, heads * call_.kv.head_dim_v, 0.0f);
@@ -255,7 +255,8 @@ class CellwiseAttention {
     const VisibleCells cells(batch, row, call_.args.window);
     const std::int64_t last_block = std::min(cells.last_block(), (end + kBlockCells - 1) / kBlockCells);
     for (std::int64_t b = std::max(cells.first_block(), begin / kBlockCells); b < last_block; ++b) {
-      const std::uint64_t inside = VisibleCells::below(end - b * kBlockCells) & ~VisibleCells::below(begin - b * kBlockCells);
+      const std::uint64_t inside =
+          VisibleCells::below(end - b * kBlockCells) & ~VisibleCells::below(begin - b * kBlockCells);
       std::byte* next = block_of(batch, sequence, b + 1 < last_block ? b + 1 : b);
       state.next_k = k_row(call_.kv, next, kv_head, 0);
       attend_block(state, b, sequence, kv_head, cells.of_block(b) & inside);
@@ -312,7 +313,8 @@ class CellwiseAttention {
 
 }  // namespace
 
-void CpuOps::attention(Stream&, Activation& out, const AttentionArgs& args, const KvLayout& kv, const BatchView& batch) {
+void CpuOps::attention(Stream&, Activation& out, const AttentionArgs& args, const KvLayout& kv,
+                       const BatchView& batch) {
   if (batch.rows == 0) return;
   auto& activation = static_cast<CpuActivation&>(out);
   const std::int64_t width = std::int64_t{args.heads} * kv.head_dim_v;

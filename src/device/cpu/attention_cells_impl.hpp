@@ -1,10 +1,12 @@
 // Paths A and B of attention, once for each instruction set: included by float_kernels_impl.hpp inside its namespace.
 //
-// Scores of all cells of a block first, eight cells to a register; then the weights, whose exponentials are independent of
-// each other once the running maximum is known; then the weighted sum of V, lanes over elements and several heads side by
-// side, because each accumulator is a chain of fused multiply-add and rounding to half.
+// Scores of all cells of a block first, eight cells to a register; then the weights, whose exponentials are independent
+// of each other once the running maximum is known; then the weighted sum of V, lanes over elements and several heads
+// side by side, because each accumulator is a chain of fused multiply-add and rounding to half.
 
-inline float* head_row(float* base, int head, int width) { return base + static_cast<std::ptrdiff_t>(head) * width; }
+inline float* head_row(float* base, int head, int width) {
+  return base + static_cast<std::ptrdiff_t>(head) * width;
+}
 inline const float* head_row(const float* base, int head, int width) {
   return base + static_cast<std::ptrdiff_t>(head) * width;
 }
@@ -13,7 +15,8 @@ inline constexpr std::size_t kCacheLine = 64;
 inline constexpr int kFoldedCells = 8 * 8;  // of one head: eight lanes each of eight cells
 
 // Adds what is left of the dot products behind the groups of 64 elements.
-inline void add_tails(const CellsState& state, int head, const std::byte* k, std::size_t k_bytes, float* sums, int cells) {
+inline void add_tails(const CellsState& state, int head, const std::byte* k, std::size_t k_bytes, float* sums,
+                      int cells) {
   const float* q = head_row(state.q, head, state.head_dim_k);
   const int n = state.head_dim_k, begin = n / 64 * 64, end8 = n / 8 * 8;
   for (int c = 0; c < cells; ++c, k += k_bytes) {
@@ -41,14 +44,15 @@ inline void multiply_q8_heads(const CellsState& state, const std::byte* k, float
       const std::byte* block = k + b * kQ8BlockBytes;
       half d;
       __builtin_memcpy(&d, block, sizeof d);
-      acc = fma_dot4(widen(d) * q_scale[b], reinterpret_cast<const std::int8_t*>(block + sizeof d), q + b * kQ8Block, acc);
+      acc = fma_dot4(widen(d) * q_scale[b], reinterpret_cast<const std::int8_t*>(block + sizeof d), q + b * kQ8Block,
+                     acc);
     }
     store8(folded + head * stride, acc);
   }
 }
 
-// Products of one cell's K with the Q of all heads, the sixteen lanes of the four accumulators folded to eight: folded[head]
-// is (8). The first kGroups * 64 elements; K stays in registers as far as they go.
+// Products of one cell's K with the Q of all heads, the sixteen lanes of the four accumulators folded to eight:
+// folded[head] is (8). The first kGroups * 64 elements; K stays in registers as far as they go.
 template <int kGroups>
 inline void multiply_heads(const CellsState& state, const std::byte* k, float* folded, int stride) {
   F32x16 key[4 * kGroups];
@@ -81,8 +85,8 @@ inline void multiply_heads(const CellsState& state, const std::byte* k, float* f
   }
 }
 
-// weights[head][cell] = dot product of K and Q, for up to eight cells from `k` on, the first being cell `first`. Fetches their
-// V ahead.
+// weights[head][cell] = dot product of K and Q, for up to eight cells from `k` on, the first being cell `first`.
+// Fetches their V ahead.
 inline void score_cells(const CellsState& state, const std::byte* k, std::size_t k_bytes, const std::byte* v,
                         std::size_t v_bytes, int first, int cells) {
   const int n = state.head_dim_k;
@@ -115,8 +119,8 @@ inline void score_cells(const CellsState& state, const std::byte* k, std::size_t
   }
 }
 
-// Scores of `count` cells of one head to what the sum over cells needs: for a cell that raises the maximum the factor for
-// what was summed before, and its bit in the result; for others their weight.
+// Scores of `count` cells of one head to what the sum over cells needs: for a cell that raises the maximum the factor
+// for what was summed before, and its bit in the result; for others their weight.
 inline std::uint64_t weigh_cells(float* s, int count, float& running_max, float scale, float softcap) {
   for (int i = 0; i < kTileCells; i += 16) {
     if (i < count) store(s + i, mul(load(s + i), broadcast(scale)));
@@ -154,11 +158,12 @@ inline F32x16 load_q8_values(const std::byte* row, int element) {
   const std::byte* block = row + element / kQ8Block * kQ8BlockBytes;
   half d;
   __builtin_memcpy(&d, block, sizeof d);
-  return mul(load_int8(reinterpret_cast<const std::int8_t*>(block + sizeof d) + element % kQ8Block), broadcast(widen(d)));
+  return mul(load_int8(reinterpret_cast<const std::int8_t*>(block + sizeof d) + element % kQ8Block),
+             broadcast(widen(d)));
 }
 
-// acc[head][d..] += weights[head][cell] * V[cell][d..], cell after cell, for kHeads heads and kVectors vectors from element
-// d on.
+// acc[head][d..] += weights[head][cell] * V[cell][d..], cell after cell, for kHeads heads and kVectors vectors from
+// element d on.
 template <DType kType, int kHeads, int kVectors>
 inline void add_values(const CellsState& state, int head, int d, const std::byte* v, std::size_t v_bytes, int begin,
                        int end) {
@@ -196,8 +201,8 @@ inline void add_values(const CellsState& state, int head, int d, const std::byte
 
 // Elements from d on: as many vectors at once as fit, then half as many.
 template <DType kType, int kHeads, int kVectors>
-inline void add_values_from(const CellsState& state, int head, int d, const std::byte* v, std::size_t v_bytes, int begin,
-                            int end) {
+inline void add_values_from(const CellsState& state, int head, int d, const std::byte* v, std::size_t v_bytes,
+                            int begin, int end) {
   for (; d + 16 * kVectors <= state.head_dim_v; d += 16 * kVectors) {
     add_values<kType, kHeads, kVectors>(state, head, d, v, v_bytes, begin, end);
   }

@@ -13,7 +13,7 @@ enum class AttentionPath {
   tiled,      // path C: tiles of 64 cells, floats
 };
 
-inline constexpr int kTiledRows = 64;          // rows of the whole batch from which on it is tiled
+inline constexpr int kTiledRows = 64;             // rows of the whole batch from which on it is tiled
 inline constexpr std::int64_t kSplitCells = 512;  // padded cells from which on a single row is split
 
 // `rows`: of the whole batch, whatever their sequence. `padded_cells` matters to a single row only.

@@ -1,8 +1,8 @@
 // Path C of attention, once for each instruction set: included by float_kernels_impl.hpp inside its namespace.
 //
 // A block of cells is 64 wide, K transposed and V as it is, both as panels of sixteen lanes: panel p of K holds cells
-// 16p..16p+15 as (head_dim_k, 16), panel p of V holds elements 16p..16p+15 as (kBlockCells, 16). So scores and weighted sums
-// are both products of a few rows with a panel, each lane one chain of fused multiply-adds.
+// 16p..16p+15 as (head_dim_k, 16), panel p of V holds elements 16p..16p+15 as (kBlockCells, 16). So scores and weighted
+// sums are both products of a few rows with a panel, each lane one chain of fused multiply-adds.
 
 inline constexpr int kTileCells = static_cast<int>(kBlockCells);
 inline constexpr int kTilePanels = kTileCells / 16;
@@ -37,7 +37,8 @@ inline void multiply_panels(const float* const (&a)[kRows], const float* b, int 
 
 // The same over all `panels` of b, c[r] being (panels, 16).
 template <int kRows, bool kAccumulate>
-inline void multiply_rows(const float* const (&a)[kRows], const float* b, int depth, int panels, float* const (&c)[kRows]) {
+inline void multiply_rows(const float* const (&a)[kRows], const float* b, int depth, int panels,
+                          float* const (&c)[kRows]) {
   const std::ptrdiff_t panel = static_cast<std::ptrdiff_t>(depth) * 16;
   float* to[kRows];
   for (int p = 0; p < panels;) {

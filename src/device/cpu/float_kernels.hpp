@@ -1,6 +1,6 @@
 #pragma once
-// The inner loops of norm, rotation, activation functions and attention, compiled once for each instruction set from one
-// text (float_kernels_impl.hpp over simd_*.hpp) and reached through a table. All sets give the same bits.
+// The inner loops of norm, rotation, activation functions and attention, compiled once for each instruction set from
+// one text (float_kernels_impl.hpp over simd_*.hpp) and reached through a table. All sets give the same bits.
 #include <cstddef>
 #include <cstdint>
 
@@ -17,7 +17,8 @@
 
 namespace bankml {
 
-// One query row of one head on the tiled path. `q` and `acc` belong to the caller; max starts at -infinity, the rest at 0.
+// One query row of one head on the tiled path. `q` and `acc` belong to the caller; max starts at -infinity, the rest at
+// 0.
 struct TiledRow {
   const float* q;         // (head_dim_k)
   float* acc;             // (head_dim_v), weighted sum of V
@@ -37,16 +38,16 @@ struct CellsState {
   int head_dim_k, head_dim_v;
   float scale, softcap;  // as in TileShape
   int heads;
-  const float* q;            // (heads, head_dim_k): as the dot product reads it; rounded to half for half K
-  const std::int8_t* q8;     // (heads, head_dim_k) for q8_0 K
-  const float* q8_scale;     // (heads, head_dim_k / 32) for q8_0 K
-  float* acc;                // (heads, head_dim_v)
-  float* max;                // (heads)
-  float* sum;                // (heads)
-  float* weights;            // scratch, (heads, kBlockCells)
-  std::uint64_t* raises;     // scratch, (heads): cells that raise the maximum
-  const std::byte* next_k;   // K of the block that comes next, or any other readable block: it is fetched ahead
-  float* folded;             // scratch, (heads, 8, 8)
+  const float* q;           // (heads, head_dim_k): as the dot product reads it; rounded to half for half K
+  const std::int8_t* q8;    // (heads, head_dim_k) for q8_0 K
+  const float* q8_scale;    // (heads, head_dim_k / 32) for q8_0 K
+  float* acc;               // (heads, head_dim_v)
+  float* max;               // (heads)
+  float* sum;               // (heads)
+  float* weights;           // scratch, (heads, kBlockCells)
+  std::uint64_t* raises;    // scratch, (heads): cells that raise the maximum
+  const std::byte* next_k;  // K of the block that comes next, or any other readable block: it is fetched ahead
+  float* folded;            // scratch, (heads, 8, 8)
 };
 
 inline constexpr int kQ8Block = 32;       // elements of a q8_0 block

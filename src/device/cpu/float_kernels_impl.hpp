@@ -1,6 +1,7 @@
 // All float kernels for one instruction set. No include guard: each float_kernels_*.cpp includes it once, after the
 // simd_*.hpp of its set, with BANKML_SIMD naming that header's namespace and BANKML_FLOAT_KERNELS the table to define.
-// Nothing here may be an inline function of a shared namespace: the linker would keep one compilation of it for all sets.
+// Nothing here may be an inline function of a shared namespace: the linker would keep one compilation of it for all
+// sets.
 
 namespace bankml {
 namespace BANKML_SIMD {

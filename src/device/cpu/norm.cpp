@@ -42,19 +42,20 @@ void rms_scales(float* scales, const float* x, int rows, int dim, float eps) {
 // Calls f(row, scale of the row) for all rows, several at a time on each thread.
 template <class F>
 void for_each_scaled_row(ThreadPool& pool, const float* x, int rows, int dim, float eps, std::size_t bytes, F&& f) {
-  for_each_with_scratch(pool, (rows + kRowsAtOnce - 1) / kRowsAtOnce, bytes, [&](std::int64_t group, std::byte* memory) {
-    const std::int64_t first = group * kRowsAtOnce;
-    const int count = static_cast<int>(std::min<std::int64_t>(kRowsAtOnce, rows - first));
-    float scales[kRowsAtOnce];
-    rms_scales(scales, x + first * dim, count, dim, eps);
-    for (int r = 0; r < count; ++r) f(first + r, scales[r], memory);
-  });
+  for_each_with_scratch(pool, (rows + kRowsAtOnce - 1) / kRowsAtOnce, bytes,
+                        [&](std::int64_t group, std::byte* memory) {
+                          const std::int64_t first = group * kRowsAtOnce;
+                          const int count = static_cast<int>(std::min<std::int64_t>(kRowsAtOnce, rows - first));
+                          float scales[kRowsAtOnce];
+                          rms_scales(scales, x + first * dim, count, dim, eps);
+                          for (int r = 0; r < count; ++r) f(first + r, scales[r], memory);
+                        });
 }
 
 }  // namespace
 
-void rms_norm_heads(const FloatKernels& kernel, float* out, const float* x, const float* weight, int heads, int head_dim,
-                    float eps) {
+void rms_norm_heads(const FloatKernels& kernel, float* out, const float* x, const float* weight, int heads,
+                    int head_dim, float eps) {
   for (int first = 0; first < heads; first += kRowsAtOnce) {
     const int count = std::min(kRowsAtOnce, heads - first);
     float scales[kRowsAtOnce];

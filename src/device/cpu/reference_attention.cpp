@@ -20,9 +20,13 @@ float half_at(const std::byte* p) {
   return to_float(h);
 }
 
-float round_to_half(float x) { return to_float(to_half(x)); }
+float round_to_half(float x) {
+  return to_float(to_half(x));
+}
 
-float sum8(const float* a) { return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7])); }
+float sum8(const float* a) {
+  return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+}
 
 std::vector<float> widened(DType type, const std::byte* row, int n) {
   std::vector<float> out(static_cast<std::size_t>(n));
@@ -177,8 +181,8 @@ void attend_tile(Partial& p, const KvCells& kv, const QueryRow& row, std::int64_
     s[j] = kNothing;
     const std::int64_t cell = begin + j;
     if (cell >= kv.cells || !row.visible[cell]) continue;
-    const auto k = widened(kv.type_k, kv.k + cell * static_cast<std::int64_t>(row_bytes(kv.type_k, kv.head_dim_k)),
-                           kv.head_dim_k);
+    const auto k =
+        widened(kv.type_k, kv.k + cell * static_cast<std::int64_t>(row_bytes(kv.type_k, kv.head_dim_k)), kv.head_dim_k);
     float t = 0;
     for (int d = 0; d < kv.head_dim_k; ++d) t = std::fma(row.q[d], k[static_cast<std::size_t>(d)], t);
     s[j] = row.softcap != 0 ? std::tanh(t * scale) * row.softcap : t * scale;
@@ -198,8 +202,8 @@ void attend_tile(Partial& p, const KvCells& kv, const QueryRow& row, std::int64_
   for (int j = 0; j < kTile; ++j) {
     const std::int64_t cell = begin + j;
     if (cell >= kv.cells || !row.visible[cell]) continue;
-    const auto v = widened(kv.type_v, kv.v + cell * static_cast<std::int64_t>(row_bytes(kv.type_v, kv.head_dim_v)),
-                           kv.head_dim_v);
+    const auto v =
+        widened(kv.type_v, kv.v + cell * static_cast<std::int64_t>(row_bytes(kv.type_v, kv.head_dim_v)), kv.head_dim_v);
     for (std::size_t d = 0; d < p.acc.size(); ++d) p.acc[d] = std::fma(s[j], v[d], p.acc[d]);
   }
 }
@@ -226,7 +230,8 @@ float vector_exp(float x) {
   if (std::fabs(n) > 192) return n <= 0 ? 0.0f : std::numeric_limits<float>::infinity();
   const float b = std::fma(-n, 0x1.7f7d1cp-20f, std::fma(-n, 0x1.62e4p-1f, x));
   const float u = b * b;
-  const float high = std::fma(std::fma(0x1.0e4020p-7f, b, 0x1.573e2ep-5f), u, std::fma(0x1.555e66p-3f, b, 0x1.fffdb6p-2f));
+  const float high =
+      std::fma(std::fma(0x1.0e4020p-7f, b, 0x1.573e2ep-5f), u, std::fma(0x1.555e66p-3f, b, 0x1.fffdb6p-2f));
   const float j = std::fma(high, u, std::fma(0x1.ffffecp-1f, b, 1.0f));
   return std::ldexp(j, static_cast<int>(n));
 }

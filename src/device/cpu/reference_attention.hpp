@@ -32,7 +32,7 @@ void attention(float* out, AttentionPath path, int threads, const KvCells& kv, c
 // out = soft_max(x * scale + mask).
 void soft_max(float* out, const float* x, const float* mask, float scale, int n);
 
-float vector_exp(float x);              // E(x), 2.10
-float sum16(const float* lanes);        // T16, 1
+float vector_exp(float x);        // E(x), 2.10
+float sum16(const float* lanes);  // T16, 1
 
 }  // namespace bankml::reference

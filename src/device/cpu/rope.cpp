@@ -14,7 +14,8 @@
 namespace bankml {
 namespace {
 
-// YaRN (Peng et al. 2023): pairs that turn often keep their angle, slow ones are interpolated, with a ramp between.
+// YaRN (Peng et al. 2023; docs/architectures.md, 3.3): pairs that turn often keep their angle, slow ones are
+// interpolated, with a ramp between. Of two products added, the first is fused, as everywhere in the peer's rotation.
 struct Yarn {
   float low, high;  // pairs between which the ramp falls
   float ext_factor;
@@ -39,8 +40,7 @@ struct Yarn {
 // The angles of one position; the powers of the base are iterated products (docs/arithmetic.md, 2.6).
 void rope_row(float* table, const RopeParams& params, const Yarn& yarn, float step, std::int32_t position) {
   const bool interpolate = params.ext_factor != 0.0f;
-  const float magnitude =
-      interpolate ? params.attn_factor * Yarn::magnitude(params.freq_scale) : params.attn_factor;
+  const float magnitude = interpolate ? params.attn_factor * Yarn::magnitude(params.freq_scale) : params.attn_factor;
   float theta = static_cast<float>(position);
   for (int pair = 0; pair < params.n_rot / 2; ++pair) {
     const float extrapolated = params.factors ? theta / params.factors[pair] : theta;
@@ -165,8 +165,8 @@ void CpuOps::rope_store(Stream&, const RopeStoreArgs& args, const KvLayout& kv, 
                         [&](std::int64_t row, std::byte* memory) { store.run(row, memory); });
 }
 
-// In single precision, whatever the cache holds: widened, turned, rounded again. A quantised cache is turned in front of its
-// Walsh-Hadamard rotation, which is its own inverse.
+// In single precision, whatever the cache holds: widened, turned, rounded again. A quantised cache is turned in front
+// of its Walsh-Hadamard rotation, which is its own inverse.
 void CpuOps::rotate_keys(Stream&, const KvLayout& kv, std::byte* const* blocks, const std::int32_t* cells, int n,
                          const float* table, RopeStyle style, int n_rot) {
   const int dim = kv.head_dim_k;
@@ -184,8 +184,8 @@ void CpuOps::rotate_keys(Stream&, const KvLayout& kv, std::byte* const* blocks, 
     ScratchArrays arrays(memory);
     const auto [x, quantized] = take(arrays);
     const std::int32_t cell = cells[item / kv.kv_heads];
-    std::byte* const row =
-        k_row(kv, blocks[cell / kBlockCells], static_cast<int>(item % kv.kv_heads), static_cast<int>(cell % kBlockCells));
+    std::byte* const row = k_row(kv, blocks[cell / kBlockCells], static_cast<int>(item % kv.kv_heads),
+                                 static_cast<int>(cell % kBlockCells));
     dequantize_row(kv.type_k, row, dim, x);
     walsh_hadamard(x, dim, key_rotation(kv.type_k, dim));
     rotate(x, table, n_rot);

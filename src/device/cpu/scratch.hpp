@@ -1,6 +1,6 @@
 #pragma once
-// Working memory of operations. It belongs to the thread that calls the operation, grows to the largest need and stays, so
-// that no operation allocates in the steady state, and none does on a thread of the pool.
+// Working memory of operations. It belongs to the thread that calls the operation, grows to the largest need and stays,
+// so that no operation allocates in the steady state, and none does on a thread of the pool.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

@@ -31,13 +31,17 @@ inline F32x16 load(const float* p) {
   BANKML_LANES(16) r.lane[l] = p[l];
   return r;
 }
-inline void store(float* p, const F32x16& x) { BANKML_LANES(16) p[l] = x.lane[l]; }
+inline void store(float* p, const F32x16& x) {
+  BANKML_LANES(16) p[l] = x.lane[l];
+}
 inline F32x16 load_half(const half* p) {
   F32x16 r;
   BANKML_LANES(16) r.lane[l] = to_float(p[l]);
   return r;
 }
-inline void store_half(half* p, const F32x16& x) { BANKML_LANES(16) p[l] = to_half(x.lane[l]); }
+inline void store_half(half* p, const F32x16& x) {
+  BANKML_LANES(16) p[l] = to_half(x.lane[l]);
+}
 inline F32x16 load_int8(const std::int8_t* p) {
   F32x16 r;
   BANKML_LANES(16) r.lane[l] = static_cast<float>(p[l]);
@@ -153,13 +157,17 @@ inline void transpose(F32x8 (&rows)[8]) {
     }
   }
 }
-inline F32x8 zero8() { return F32x8{}; }
+inline F32x8 zero8() {
+  return F32x8{};
+}
 inline F32x8 load8(const float* p) {
   F32x8 r;
   BANKML_LANES(8) r.lane[l] = p[l];
   return r;
 }
-inline void store8(float* p, const F32x8& x) { BANKML_LANES(8) p[l] = x.lane[l]; }
+inline void store8(float* p, const F32x8& x) {
+  BANKML_LANES(8) p[l] = x.lane[l];
+}
 inline F32x8 load_half8(const half* p) {
   F32x8 r;
   BANKML_LANES(8) r.lane[l] = to_float(p[l]);
@@ -176,8 +184,12 @@ inline F32x8 fma_dot4(float d, const std::int8_t* a, const std::int8_t* b, const
   return r;
 }
 
-inline float widen(half h) { return to_float(h); }
-inline half narrow(float x) { return to_half(x); }
+inline float widen(half h) {
+  return to_float(h);
+}
+inline half narrow(float x) {
+  return to_half(x);
+}
 
 // a * 2^n with one rounding, z = n + 0x1.8p23, |n| <= 252.
 inline F32x16 scale_by_power(const F32x16& a, const F32x16& z) {
@@ -195,7 +207,9 @@ inline F32x16 scale_by_power(const F32x16& a, const F32x16& z) {
 }
 
 // The same for n <= 63.
-inline F32x16 scale_by_small_power(const F32x16& a, const F32x16& z) { return scale_by_power(a, z); }
+inline F32x16 scale_by_small_power(const F32x16& a, const F32x16& z) {
+  return scale_by_power(a, z);
+}
 
 // glibc's expf of x in [-106, 0] (docs/arithmetic.md, 6).
 inline F32x16 expf_of_nonpositive(const F32x16& x) {

@@ -4,13 +4,21 @@
 
 using F32x8 = __m256;
 
-inline F32x8 zero8() { return _mm256_setzero_ps(); }
-inline F32x8 load8(const float* p) { return _mm256_loadu_ps(p); }
-inline void store8(float* p, F32x8 x) { _mm256_storeu_ps(p, x); }
+inline F32x8 zero8() {
+  return _mm256_setzero_ps();
+}
+inline F32x8 load8(const float* p) {
+  return _mm256_loadu_ps(p);
+}
+inline void store8(float* p, F32x8 x) {
+  _mm256_storeu_ps(p, x);
+}
 inline F32x8 load_half8(const half* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-inline float widen(half h) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h.bits))); }
+inline float widen(half h) {
+  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h.bits)));
+}
 inline half narrow(float x) {
   return half{static_cast<std::uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0))};
 }
@@ -27,8 +35,8 @@ inline void sum_lanes_of_8(float* out, const F32x8 (&v)[8]) {
     const __m256d a = _mm256_castps_pd(four[2 * i]), b = _mm256_castps_pd(four[2 * i + 1]);
     two[i] = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
   }
-  _mm256_storeu_ps(
-      out, _mm256_add_ps(_mm256_shuffle_ps(two[0], two[1], 0x88), _mm256_shuffle_ps(two[0], two[1], 0xdd)));
+  _mm256_storeu_ps(out,
+                   _mm256_add_ps(_mm256_shuffle_ps(two[0], two[1], 0x88), _mm256_shuffle_ps(two[0], two[1], 0xdd)));
 }
 
 // rows[i][l] becomes rows[l][i].
@@ -54,8 +62,8 @@ inline void transpose(F32x8 (&rows)[8]) {
   }
 }
 
-// c + d * (lane l: sum of a_i b_i, i = 4l..4l+3), the sum being exact. Integers from -127 to 127: no sum of two products
-// leaves 16 bits.
+// c + d * (lane l: sum of a_i b_i, i = 4l..4l+3), the sum being exact. Integers from -127 to 127: no sum of two
+// products leaves 16 bits.
 inline F32x8 fma_dot4(float d, const std::int8_t* a, const std::int8_t* b, F32x8 c) {
   const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a));
   const __m256i y = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b));
@@ -94,5 +102,6 @@ inline __m128 expf_of_nonpositive4(__m128 x) {
   return _mm256_cvtpd_ps(_mm256_mul_pd(_mm256_fmadd_pd(high, _mm256_mul_pd(r, r), low), power));
 }
 inline F32x8 expf_of_nonpositive8(F32x8 x) {
-  return _mm256_set_m128(expf_of_nonpositive4(_mm256_extractf128_ps(x, 1)), expf_of_nonpositive4(_mm256_castps256_ps128(x)));
+  return _mm256_set_m128(expf_of_nonpositive4(_mm256_extractf128_ps(x, 1)),
+                         expf_of_nonpositive4(_mm256_castps256_ps128(x)));
 }
