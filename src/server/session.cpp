@@ -240,8 +240,8 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
         last_write = steady_clock::now();
       }
       if (part.finished) co_return keep;
-      if (woken_ || client_left_ || stopping_)
-        continue;  // happened during the write, when nobody waited for the signal
+      // During the write nobody waited for the signal.
+      if (woken_ || client_left_ || stopping_) continue;
       const bool pings = begun && reply.ping_interval.count() > 0;
       signal_.expires_at(pings ? last_write + reply.ping_interval : steady_clock::time_point::max());
       co_await signal_.async_wait(kToken);
