@@ -240,7 +240,8 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
         last_write = steady_clock::now();
       }
       if (part.finished) co_return keep;
-      if (woken_) continue;
+      // During the write nobody waited for the signal.
+      if (woken_ || client_left_ || stopping_) continue;
       const bool pings = begun && reply.ping_interval.count() > 0;
       signal_.expires_at(pings ? last_write + reply.ping_interval : steady_clock::time_point::max());
       co_await signal_.async_wait(kToken);
@@ -279,10 +280,10 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
                               self->watching_ = false;
                               self->buffer_.commit(size);
                               if (error && error != asio::error::operation_aborted) self->client_left_ = true;
-                              if (error) {
-                                self->signal_.cancel();
-                              } else if (self->reply_ != nullptr) {
+                              if (!error && self->reply_ != nullptr) {
                                 self->watch();
+                              } else {
+                                self->signal_.cancel();
                               }
                             });
   }
