@@ -82,6 +82,7 @@ void Engine::stop() {
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->stopping = true;
+    impl_->abort = true;
   }
   impl_->wake.notify_all();
   if (impl_->thread.joinable()) impl_->thread.join();
@@ -114,6 +115,7 @@ void Engine::cancel(JobId id) {
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->cancelled.push_back(id);
+    if (id == impl_->only_running) impl_->abort = true;
   }
   impl_->wake.notify_one();
 }
@@ -160,7 +162,7 @@ void Engine::Impl::warm_up() {
   KvSequence sequence;
   KvSequence* const one[] = {&sequence};
   const BatchRow row{tokenizer.bos().value_or(0), 0, 0, true};
-  transformer->forward({&row, 1}, one);
+  transformer->forward({&row, 1}, one);  // nothing can abort it yet
 }
 
 void Engine::Impl::loop() {
@@ -169,7 +171,10 @@ void Engine::Impl::loop() {
     // A job that waits while all slots are idle was deferred by the one that has just ended.
     if (!take_arrivals(!busy && waiting.empty())) break;
     try {
-      admit();
+      if (!waiting.empty()) {
+        admit();
+        publish();  // the slot is seen busy from its first step on
+      }
       step();
     } catch (const std::exception& error) {
       fail_running(kind_of(error), error.what());  // what was being computed is in doubt; the next request isn't
@@ -201,6 +206,7 @@ bool Engine::Impl::take_arrivals(bool wait) {
     for (auto& job : arrived) waiting.push_back(std::move(job));
     arrived.clear();
     ids.swap(cancelled);
+    abort = false;
   }
   if (!ids.empty()) apply_cancellations(ids);
   return true;
@@ -226,8 +232,10 @@ void Engine::Impl::apply_cancellations(std::span<const JobId> ids) {
 }
 
 void Engine::Impl::publish() {
-  std::vector<SlotSnapshot> snapshots;
+  std::vector<SlotSnapshot>& snapshots = next_snapshots;
+  snapshots.clear();
   int busy = 0;
+  JobId last_busy = 0;
   for (const Slot& slot : slots) {
     SlotSnapshot s;
     s.id = slot.id;
@@ -240,6 +248,7 @@ void Engine::Impl::publish() {
     if (slot.run) {
       ++busy;
       const Run& run = *slot.run;
+      last_busy = run.job->id;
       s.processed = run.processed - run.cached;
       s.cached = run.cached;
       s.has_next_token = true;
@@ -266,6 +275,10 @@ void Engine::Impl::publish() {
     metrics.evicted_for_tokens = counters.evicted_tokens;
     metrics.dropped_obsolete = counters.obsolete;
     metrics.refused_too_large = counters.oversized;
+  }
+  {
+    const std::lock_guard lock(mutex);
+    only_running = busy == 1 ? last_busy : 0;
   }
   const std::lock_guard lock(snapshot_mutex);
   slot_snapshots.swap(snapshots);

@@ -36,6 +36,8 @@ struct Engine::Impl {
   std::deque<std::unique_ptr<Job>> arrived;
   std::vector<JobId> cancelled;
   bool stopping = false;
+  JobId only_running = 0;           // the running completion while there is exactly one, else 0
+  std::atomic<bool> abort{false};   // set where nobody wants the present forward pass any more
 
   // Guarded by `snapshot_mutex`; written by the engine thread.
   mutable std::mutex snapshot_mutex;
@@ -85,6 +87,7 @@ struct Engine::Impl {
   std::vector<BatchRow> rows;                // of a step; kept, so that a step doesn't allocate
   std::vector<KvSequence*> sequences;        // of all slots, by id
   std::vector<SlotView> views;
+  std::vector<SlotSnapshot> next_snapshots;  // filled for publish(); kept, so that it doesn't allocate
 };
 
 }  // namespace bankml

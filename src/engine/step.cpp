@@ -84,10 +84,10 @@ bool Engine::Impl::shift_context(Slot& slot) {
   return true;
 }
 
-// One forward pass and its results; false if it failed.
+// One forward pass and its results; false if it failed or nobody waits for it any more.
 bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
   try {
-    transformer->forward(batch, sequences);
+    if (!transformer->forward(batch, sequences, &abort)) return false;
   } catch (const std::exception& error) {
     fail_running(kind_of(error), error.what());
     return false;

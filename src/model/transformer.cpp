@@ -356,7 +356,8 @@ void Transformer::keep(KvSequence& sequence, std::span<const KvSequence::Run> ru
   stream.synchronize();
 }
 
-void Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences) {
+bool Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences,
+                          const std::atomic<bool>* abort) {
   Impl& impl = *impl_;
   const auto n_logits = std::count_if(rows.begin(), rows.end(), [](const BatchRow& row) { return row.wants_logits; });
   if (rows.empty() || rows.size() > static_cast<std::size_t>(impl.limits.max_rows) ||
@@ -375,10 +376,13 @@ void Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* 
     length = std::max<std::int64_t>(length, row.position + 1);
     if (length > impl.cache_cells) throw Error(ErrorKind::internal, "a position beyond the context");
   }
+  const auto cut_back = [&] {
+    for (std::size_t s = 0; s < sequences.size(); ++s) sequences[s]->truncate(before[s]);
+  };
   try {
     for (std::size_t s = 0; s < sequences.size(); ++s) sequences[s]->extend(needed[s], impl.pool, *impl.stream);
   } catch (...) {
-    for (std::size_t s = 0; s < sequences.size(); ++s) sequences[s]->truncate(before[s]);
+    cut_back();
     throw;
   }
 
@@ -391,9 +395,15 @@ void Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* 
   }
   int n = batch.rows;
   for (std::size_t i = 0; i < impl.config.layer.size(); ++i) {
+    if (abort && abort->load(std::memory_order_relaxed)) {
+      stream.synchronize();
+      cut_back();
+      return false;
+    }
     impl.layer(i, batch, n, i + 1 == impl.config.layer.size(), static_cast<int>(n_logits));
   }
   stream.synchronize();
+  return true;
 }
 
 }  // namespace bankml

@@ -83,7 +83,10 @@ Handler find_handler(std::string_view method, std::string_view path) {
   const auto* const route = std::ranges::find_if(
       kRoutes, [&](const Route& candidate) { return candidate.method == method && candidate.path == path; });
   if (route != kRoutes.end()) return route->handler;
-  if (method == "POST" && path.starts_with("/slots/")) return post_slot_action;
+  if (method == "POST" && path.starts_with("/slots/") &&
+      path.find('/', std::string_view("/slots/").size()) == std::string_view::npos) {
+    return post_slot_action;
+  }
   return nullptr;
 }
 

@@ -3,13 +3,6 @@
 #include <algorithm>
 
 namespace bankml {
-namespace {
-
-bool is_continuation(unsigned char byte) {
-  return (byte & 0xC0) == 0x80;
-}
-
-}  // namespace
 
 Utf8Char decode_utf8(std::string_view text, std::size_t pos) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[pos + i]); };
@@ -64,12 +57,11 @@ std::size_t complete_utf8_prefix(std::string_view text) noexcept {
   const std::size_t reach = std::min<std::size_t>(3, text.size());
   for (std::size_t back = 1; back <= reach; ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if (is_continuation(byte)) continue;
     std::size_t length = 1;
     if ((byte & 0xE0) == 0xC0) length = 2;
     if ((byte & 0xF0) == 0xE0) length = 3;
     if ((byte & 0xF8) == 0xF0) length = 4;
-    return back < length ? text.size() - back : text.size();
+    if (back < length) return text.size() - back;
   }
   return text.size();
 }

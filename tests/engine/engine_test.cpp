@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <future>
+#include <mutex>
+
 #include "support/engine_fixture.hpp"
 
 namespace bankml {
@@ -214,6 +218,40 @@ TEST(Engine, KeepsTheTokensOfARunningJobThatIsCancelled) {
   fixture.engine().cancel(id);
   answer.wait();
   EXPECT_EQ(fixture.ask(range(1, 20) + range(50, 52)).timings.cache_n, 20);
+}
+
+TEST(Engine, ShowsASlotAsBusyFromTheStartOfItsPrompt) {
+  EngineFixture fixture;
+  std::promise<bool> busy;
+  fixture.engine().submit(range(1, 200), std::make_shared<const CompletionParams>(params()), [&](JobEvent&& event) {
+    // The first piece comes out of the first step; nothing has been published since that step began.
+    if (const auto* piece = std::get_if<Piece>(&event); piece && piece->timings.predicted_n == 1) {
+      busy.set_value(fixture.engine().slots().front().processing);
+    }
+  });
+  EXPECT_TRUE(busy.get_future().get());
+}
+
+TEST(Engine, GivesUpAForwardPassThatNobodyWaitsFor) {
+  EngineOptions options = EngineFixture::default_options();
+  options.ubatch = 200;
+  EngineFixture fixture(options);
+  Answer answer;
+  const JobSink inner = answer.sink();
+  std::atomic<JobId> id{0};
+  std::promise<void> started;
+  id = fixture.engine().submit(range(1, 200), std::make_shared<const CompletionParams>(params()), [&](JobEvent&& event) {
+    if (std::holds_alternative<Started>(event)) started.set_value();
+    inner(std::move(event));
+  });
+  started.get_future().wait();
+  fixture.engine().cancel(id);
+  answer.wait();
+  // Whether the pass was given up or had just ended: the slot goes on with what it really holds.
+  const Done next = fixture.ask(range(1, 200));
+  EXPECT_EQ(next.timings.cache_n + next.timings.prompt_n, 200);
+  EngineFixture fresh(options);
+  EXPECT_EQ(next.tokens, fresh.ask(range(1, 200)).tokens);
 }
 
 TEST(Engine, AnswersJobsInTheOrderOfTheirArrival) {

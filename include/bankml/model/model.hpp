@@ -1,5 +1,6 @@
 #pragma once
 // A loaded model: file, configuration and weights on a device; and the forward pass over rows of any sequences.
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -85,9 +86,11 @@ class Transformer {
   ~Transformer();
 
   // Runs rows (at most max_rows) of the sequences; each sequence is extended to hold its rows first.
-  // Waits for nothing but the logits, which are then readable through logits(). Throws Error(out_of_memory) before anything is
+  // Waits for nothing but the logits, which are then readable through logits(). `abort` is looked at between layers: once it is set,
+  // the pass ends, the sequences are cut to what they were, and false is returned. Throws Error(out_of_memory) before anything is
   // changed, Error(device) if the device failed.
-  void forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences);
+  bool forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences,
+               const std::atomic<bool>* abort = nullptr);
 
   // KvSequence::keep(), and turns the keys of the runs that move to their new positions. Waits until it is done.
   void keep(KvSequence& sequence, std::span<const KvSequence::Run> runs);
