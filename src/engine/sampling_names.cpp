@@ -5,6 +5,7 @@
 
 #include "bankml/base/log.hpp"
 #include "bankml/engine/sampling.hpp"
+#include "model/printable.hpp"
 
 namespace bankml {
 namespace {
@@ -56,6 +57,12 @@ std::optional<SamplerKind> find_name(std::string_view name) {
   return std::nullopt;
 }
 
+// One line a request, whatever it holds: these are a client's bytes.
+void warn_of_unknown(std::span<const std::string_view> names) {
+  if (names.empty()) return;
+  log_warning("samplers: {} unknown and left out, the first is {}", names.size(), printable(names.front()));
+}
+
 }  // namespace
 
 std::vector<SamplerKind> SamplingParams::default_samplers() {
@@ -65,27 +72,31 @@ std::vector<SamplerKind> SamplingParams::default_samplers() {
 
 std::vector<SamplerKind> parse_sampler_names(std::span<const std::string> names) {
   std::vector<SamplerKind> kinds;
+  std::vector<std::string_view> unknown;
   for (const std::string& name : names) {
     if (const auto kind = find_name(name)) {
       kinds.push_back(*kind);
     } else {
-      log_warning("samplers: there is no sampler \"{}\", left out", name);
+      unknown.push_back(name);
     }
   }
+  warn_of_unknown(unknown);
   return kinds;
 }
 
 std::vector<SamplerKind> parse_sampler_letters(std::string_view letters) {
   std::vector<SamplerKind> kinds;
-  for (const char letter : letters) {
+  std::vector<std::string_view> unknown;
+  for (const char& letter : letters) {
     const auto known =
         std::find_if(kNames.begin(), kNames.end(), [=](const SamplerName& n) { return n.letter == letter; });
     if (known != kNames.end()) {
       kinds.push_back(known->kind);
     } else {
-      log_warning("samplers: there is no sampler with the letter '{}', left out", letter);
+      unknown.emplace_back(&letter, 1);
     }
   }
+  warn_of_unknown(unknown);
   return kinds;
 }
 

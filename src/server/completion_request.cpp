@@ -88,7 +88,8 @@ void add_id_bias(std::int64_t id, float bias, const Tokenizer& tokenizer, LogitB
 std::optional<float> bias_value(const boost::json::value& value) {
   if (const bool* flag = value.if_bool()) return *flag ? std::nullopt : std::optional(kNever);
   const auto number = as_number(value);
-  return number ? std::optional(static_cast<float>(*number)) : std::nullopt;
+  constexpr double kMax = std::numeric_limits<float>::max();
+  return number ? std::optional(static_cast<float>(std::clamp(*number, -kMax, kMax))) : std::nullopt;
 }
 
 // Entries that don't make sense are skipped, as llama-server does.

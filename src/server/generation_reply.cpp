@@ -15,6 +15,16 @@ struct TaskEvent {
   JobEvent event;
 };
 
+// What an unread event adds to the backlog. A result that ends its task is never too much.
+std::size_t backlog_bytes(const JobEvent& event) {
+  std::size_t bytes = sizeof(TaskEvent);
+  const Piece* piece = std::get_if<Piece>(&event);
+  if (piece == nullptr) return bytes;
+  bytes += piece->text.size();
+  if (piece->probability) bytes += piece->probability->top.size() * sizeof(TokenProbability);
+  return bytes;
+}
+
 class GenerationReply final : public PendingReply {
  public:
   GenerationReply(CompletionService& engine, Generation generation, MakeFormat make_format)
@@ -36,7 +46,8 @@ class GenerationReply final : public PendingReply {
     for (std::size_t i = 0; i < generation_.tasks.size(); ++i) {
       const GenerationTask& task = generation_.tasks[i];
       jobs_.push_back(engine_.submit(task.prompt, task.params, [mailbox = mailbox_, i](JobEvent&& event) {
-        mailbox->put({i, std::move(event)});
+        const std::size_t bytes = backlog_bytes(event);
+        mailbox->put({i, std::move(event)}, bytes);
       }));
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
 // Hands results from the engine's thread to the session that waits for them.
+#include <cstddef>
 #include <functional>
 #include <mutex>
 #include <utility>
@@ -11,25 +12,29 @@ namespace bankml {
 template <class T>
 class Mailbox {
  public:
-  // A client that leaves this many results unread no longer reads.
-  static constexpr std::size_t kOverflow = 1 << 16;
+  // A client that leaves more than this unread no longer reads.
+  static constexpr std::size_t kMaxItems = 1 << 16, kMaxBytes = std::size_t{256} << 20;
 
   // `wake` is called by put() for the first waiting result, and once more when there are too many. It must not block.
   explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  void put(T item) {
+  // `bytes`: about what the item holds.
+  void put(T item, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     if (!wake_) return;
+    const bool was_too_full = too_full();
     items_.push_back(std::move(item));
-    if (items_.size() == 1 || items_.size() == kOverflow) wake_();
+    bytes_ += bytes;
+    if (items_.size() == 1 || (too_full() && !was_too_full)) wake_();
   }
   std::vector<T> take() {
     const std::lock_guard lock(mutex_);
+    bytes_ = 0;
     return std::exchange(items_, {});
   }
   bool overflowing() const {
     const std::lock_guard lock(mutex_);
-    return items_.size() >= kOverflow;
+    return too_full();
   }
   // After this, nothing is kept and `wake` is never called again.
   void close() {
@@ -39,9 +44,12 @@ class Mailbox {
   }
 
  private:
+  bool too_full() const noexcept { return items_.size() >= kMaxItems || bytes_ >= kMaxBytes; }
+
   mutable std::mutex mutex_;
   std::function<void()> wake_;
   std::vector<T> items_;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace bankml

@@ -13,6 +13,9 @@
 namespace bankml {
 namespace {
 
+// Each is a task of its own in the engine's queue.
+constexpr std::size_t kMaxPrompts = 1024;
+
 bool is_integer(const boost::json::value& value) noexcept {
   return value.is_int64() || value.is_uint64();
 }
@@ -90,6 +93,10 @@ std::vector<TokenIds> parse_prompts(const boost::json::value* prompt, const Toke
   const auto* array = prompt->if_array();
   if (array == nullptr || is_token_array(*array)) return {parse_one(*prompt, tokenizer)};
   if (array->empty()) throw Error(ErrorKind::invalid_request, "field 'prompt': an empty array holds no prompt");
+  if (array->size() > kMaxPrompts) {
+    throw Error(ErrorKind::invalid_request,
+                fmt::format("field 'prompt': expected at most {} prompts, got {}", kMaxPrompts, array->size()));
+  }
   std::vector<TokenIds> prompts;
   prompts.reserve(array->size());
   for (const auto& element : *array) prompts.push_back(parse_one(element, tokenizer));

@@ -12,6 +12,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <condition_variable>
 #include <filesystem>
@@ -35,6 +36,7 @@ using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>
 
 constexpr int kBacklog = 512;
 constexpr int kMinThreads = 5;
+constexpr unsigned kMinWorkers = 2;
 // Connections that have not ended by themselves after that are dropped.
 constexpr auto kStopPatience = std::chrono::seconds(2);
 // After a failed accept, most often for want of file descriptors.
@@ -82,8 +84,8 @@ struct Listener {
 template <class Protocol>
 class ListenerOf : public Listener {
  public:
-  ListenerOf(asio::io_context& io, Service& service, SessionList& sessions)
-      : acceptor_(asio::make_strand(io)), io_(io), service_(service), sessions_(sessions) {}
+  ListenerOf(asio::io_context& io, Service& service, SessionList& sessions, asio::thread_pool& workers)
+      : acceptor_(asio::make_strand(io)), io_(io), service_(service), sessions_(sessions), workers_(workers) {}
 
   void start() override { asio::co_spawn(acceptor_.get_executor(), run(), asio::detached); }
   void close() override {
@@ -115,7 +117,7 @@ class ListenerOf : public Listener {
         error_code ignored;
         socket.set_option(tcp::no_delay(true), ignored);
       }
-      auto session = make_session(std::move(socket), service_);
+      auto session = make_session(std::move(socket), service_, workers_);
       sessions_.add(session);
       session->start();
     }
@@ -125,13 +127,15 @@ class ListenerOf : public Listener {
   asio::io_context& io_;
   Service& service_;
   SessionList& sessions_;
+  asio::thread_pool& workers_;
 };
 
 class TcpListener final : public ListenerOf<tcp> {
  public:
   // `alone`: an IPv6 wildcard then takes IPv4 connections, too.
-  TcpListener(asio::io_context& io, Service& service, SessionList& sessions, const std::string& host, bool alone)
-      : ListenerOf(io, service, sessions), host_(host) {
+  TcpListener(asio::io_context& io, Service& service, SessionList& sessions, asio::thread_pool& workers,
+              const std::string& host, bool alone)
+      : ListenerOf(io, service, sessions, workers), host_(host) {
     tcp::resolver resolver(io);
     const ServerOptions& options = service.options();
     const tcp::endpoint endpoint =
@@ -157,8 +161,9 @@ class TcpListener final : public ListenerOf<tcp> {
 
 class UnixListener final : public ListenerOf<stream_protocol> {
  public:
-  UnixListener(asio::io_context& io, Service& service, SessionList& sessions, const std::string& path)
-      : ListenerOf(io, service, sessions), path_(path) {
+  UnixListener(asio::io_context& io, Service& service, SessionList& sessions, asio::thread_pool& workers,
+               const std::string& path)
+      : ListenerOf(io, service, sessions, workers), path_(path) {
     // A socket that a former process left behind can't be bound again; anything else at that path is not ours to
     // remove.
     if (std::filesystem::is_socket(path)) std::filesystem::remove(path);
@@ -185,9 +190,9 @@ struct Server::Impl {
   void listen(const std::string& host, bool alone) {
     try {
       if (is_unix_path(host)) {
-        listeners.push_back(std::make_unique<UnixListener>(*io, service, sessions, host));
+        listeners.push_back(std::make_unique<UnixListener>(*io, service, sessions, *workers, host));
       } else {
-        listeners.push_back(std::make_unique<TcpListener>(*io, service, sessions, host, alone));
+        listeners.push_back(std::make_unique<TcpListener>(*io, service, sessions, *workers, host, alone));
       }
     } catch (const boost::system::system_error& error) {
       throw Error(ErrorKind::io, fmt::format("can't listen on {}{}: {}", host,
@@ -206,6 +211,7 @@ struct Server::Impl {
   Service service;
   SessionList sessions;
   std::optional<asio::io_context> io;
+  std::optional<asio::thread_pool> workers;  // for large requests
   std::vector<std::unique_ptr<Listener>> listeners;
   std::vector<std::thread> threads;
   std::mutex mutex;
@@ -226,6 +232,7 @@ void Server::start() {
                 "port 0 (any free port) needs a single host: several would get different ports");
   }
   impl_->io.emplace();
+  impl_->workers.emplace(std::max(kMinWorkers, std::thread::hardware_concurrency()));
   for (const std::string& host : options.hosts) impl_->listen(host, tcp_hosts == 1);
   for (const auto& listener : impl_->listeners) listener->start();
   for (int i = thread_count(options.threads); i > 0; --i) impl_->threads.emplace_back([this] { impl_->run(); });
@@ -263,6 +270,12 @@ void Server::stop() {
   for (std::thread& thread : impl_->threads) thread.join();
   impl_->threads.clear();
   impl_->listeners.clear();
+  // Requests that are being handled belong to sessions: these go when the workers have let go of them.
+  if (impl_->workers) {
+    impl_->workers->stop();
+    impl_->workers->join();
+    impl_->workers.reset();
+  }
   impl_->io.reset();
 }
 

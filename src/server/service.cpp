@@ -80,7 +80,10 @@ Reply Service::handle(const Request& request) {
     return route(request);
   } catch (...) {
     Response response = current_exception_response();
-    log_info("{} {}: {} {}", request.method, request.path, response.status, response.body);
+    // The message may repeat what the client sent.
+    constexpr std::size_t kLogged = 300;
+    log_info("{} {}: {} {}", request.method, std::string_view(request.path).substr(0, kLogged), response.status,
+             std::string_view(response.body).substr(0, kLogged));
     return response;
   }
 }

@@ -37,6 +37,7 @@ using std::chrono::steady_clock;
 constexpr std::array kMethods = {http::verb::get,   http::verb::head,    http::verb::post,   http::verb::put,
                                  http::verb::patch, http::verb::delete_, http::verb::options};
 constexpr std::uint64_t kMaxBody = std::uint64_t{100} << 20;
+constexpr std::size_t kLargeBody = 64 << 10;
 constexpr std::size_t kMaxTarget = 32768, kMaxHeaderLine = 8192, kMaxHeaders = 100;
 constexpr std::size_t kMaxHead = kMaxTarget + kMaxHeaders * kMaxHeaderLine;
 // Read ahead while an answer is being made, to notice a client that leaves; after that much the next request has to
@@ -50,12 +51,13 @@ constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 
 class HttpSession final : public Session, public std::enable_shared_from_this<HttpSession> {
  public:
-  HttpSession(Socket socket, Service& service)
+  HttpSession(Socket socket, Service& service, asio::thread_pool& workers)
       : socket_(std::move(socket)),
         deadline_(socket_.get_executor()),
         signal_(socket_.get_executor()),
         buffer_(kMaxHead + kReadAhead),
-        service_(service) {}
+        service_(service),
+        workers_(workers) {}
 
   void start() override {
     // The coroutine owns the session: a parameter lives in its frame, a capture would not.
@@ -84,7 +86,7 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
       std::optional<Incoming> incoming = co_await read_request();
       if (!incoming) break;
       bool keep = incoming->keep_alive && served < kMaxRequests;
-      Reply reply = service_.handle(incoming->request);
+      Reply reply = co_await handle(incoming->request);
       if (auto* response = std::get_if<Response>(&reply)) {
         keep = co_await write_response(std::move(*response), *incoming, keep);
       } else {
@@ -94,6 +96,16 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
     }
     co_await linger();
     close();
+  }
+
+  // Large bodies take long to parse and tokenise: they wait for a worker instead of holding a thread that serves
+  // others.
+  asio::awaitable<Reply> handle(const Request& request) {
+    if (request.body.size() < kLargeBody) co_return service_.handle(request);
+    const auto work = [](Service& service, const Request& large) -> asio::awaitable<Reply> {
+      co_return service.handle(large);
+    };
+    co_return co_await asio::co_spawn(workers_.get_executor(), work(service_, request), asio::use_awaitable);
   }
 
   // --- reading ---
@@ -118,6 +130,7 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
       }
       if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue") && !parser.is_done()) {
         co_await write("HTTP/1.1 100 Continue\r\n\r\n");
+        arm(std::chrono::seconds(service_.options().timeout_s));
       }
       std::tie(error, size) = co_await http::async_read(socket_, buffer_, parser, kToken);
     }
@@ -196,19 +209,19 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
 
   asio::awaitable<bool> write_pending(PendingReply& reply, const Incoming& incoming, bool keep) {
     reply_ = &reply;
-    std::string failure;
+    begun_ = false;
+    std::optional<Response> failure;
     try {
       keep = co_await write_parts(reply, incoming, keep);
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-    reply_ = nullptr;
-    if (!failure.empty()) {
-      log_error("{} {}: {}", incoming.request.method, incoming.request.path, failure);
-      keep = false;
+    } catch (...) {
+      failure = current_exception_response();
     }
     co_await stop_watching();
-    co_return keep;
+    if (!failure) co_return keep;
+    log_error("{} {}: {}", incoming.request.method, incoming.request.path, failure->body);
+    // What has begun as a stream can only be cut off.
+    if (!begun_) co_await write_response(std::move(*failure), incoming, false);
+    co_return false;
   }
 
   asio::awaitable<bool> write_parts(PendingReply& reply, const Incoming& incoming, bool keep) {
@@ -218,22 +231,22 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
       });
     });
     keep = keep && incoming.chunked;
-    bool begun = false;
     steady_clock::time_point last_write = steady_clock::now();
     while (!client_left_ && !stopping_) {
       watch();
       woken_ = false;
       ReplyPart part = reply.poll();
       if (part.response) {
+        begun_ = true;
         co_await stop_watching();
         co_return co_await write_response(std::move(*part.response), incoming, keep);
       }
       std::string text;
-      if (part.streaming && !begun) {
-        begun = true;
+      if (part.streaming && !begun_) {
+        begun_ = true;
         text = stream_head(service_.cors_headers(incoming.request.header("Origin")), incoming.chunked, keep);
       }
-      if (begun && part.text.empty() && ping_due(reply, last_write)) part.text = ":\n\n";
+      if (begun_ && part.text.empty() && ping_due(reply, last_write)) part.text = ":\n\n";
       append_chunk(text, part.text, part.finished, incoming.chunked);
       if (!text.empty()) {
         if (!co_await write(text)) co_return false;
@@ -242,7 +255,7 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
       if (part.finished) co_return keep;
       // During the write nobody waited for the signal.
       if (woken_ || client_left_ || stopping_) continue;
-      const bool pings = begun && reply.ping_interval.count() > 0;
+      const bool pings = begun_ && reply.ping_interval.count() > 0;
       signal_.expires_at(pings ? last_write + reply.ping_interval : steady_clock::time_point::max());
       co_await signal_.async_wait(kToken);
     }
@@ -337,14 +350,16 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
   asio::steady_timer signal_;    // cancelled when something has happened; expires when a ping is due
   boost::beast::flat_buffer buffer_;
   Service& service_;
+  asio::thread_pool& workers_;
   PendingReply* reply_ = nullptr;  // the one being answered
+  bool begun_ = false;             // whether some of its answer has been sent
   bool woken_ = false, watching_ = false, client_left_ = false, stopping_ = false;
 };
 
 }  // namespace
 
-std::shared_ptr<Session> make_session(Socket socket, Service& service) {
-  return std::make_shared<HttpSession>(std::move(socket), service);
+std::shared_ptr<Session> make_session(Socket socket, Service& service, asio::thread_pool& workers) {
+  return std::make_shared<HttpSession>(std::move(socket), service, workers);
 }
 
 }  // namespace bankml

@@ -3,6 +3,7 @@
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/strand.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <memory>
 
 #include "server/service.hpp"
@@ -21,6 +22,7 @@ class Session {
 };
 
 // The session keeps itself alive from start() until its connection is closed. `service` outlives it.
-std::shared_ptr<Session> make_session(Socket socket, Service& service);
+// `workers` handle large requests and are joined before the session is destroyed.
+std::shared_ptr<Session> make_session(Socket socket, Service& service, boost::asio::thread_pool& workers);
 
 }  // namespace bankml

@@ -28,7 +28,9 @@ class SlotActionReply final : public PendingReply {
 
   void start(std::function<void()> wake) override {
     mailbox_ = std::make_shared<Mailbox<SlotOutcome>>(std::move(wake));
-    SlotActionDone done = [mailbox = mailbox_](SlotOutcome&& outcome) { mailbox->put(std::move(outcome)); };
+    SlotActionDone done = [mailbox = mailbox_](SlotOutcome&& outcome) {
+      mailbox->put(std::move(outcome), sizeof(SlotOutcome));
+    };
     switch (action_) {
       case SlotAction::save:
         engine_.save_slot(slot_, file_name_, std::move(done));

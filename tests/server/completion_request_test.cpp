@@ -172,6 +172,12 @@ TEST_F(CompletionRequestTest, ReadsBiasesByIdAndByText) {
   EXPECT_THAT(biases(R"({"logit_bias":{"5":1,"a":false}})"), ElementsAre(FieldsAre(5, 1.0f), FieldsAre('a', kNever)));
 }
 
+TEST_F(CompletionRequestTest, KeepsBiasesFinite) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  EXPECT_THAT(parse(R"({"logit_bias":[[5,1e300],[6,-1e300]]})").params.sampling.logit_bias,
+              ElementsAre(FieldsAre(5, kMax), FieldsAre(6, -kMax)));
+}
+
 TEST_F(CompletionRequestTest, SkipsBiasesThatMakeNoSense) {
   EXPECT_THAT(parse(R"({"logit_bias":[[1],"a",[7,true],[99999,1],[-1,1],[5,"x"],[[],1]]})").params.sampling.logit_bias,
               IsEmpty());

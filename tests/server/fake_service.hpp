@@ -35,10 +35,12 @@ class FakeService final : public CompletionService {
   std::optional<Script> script = Script{};  // none: jobs stay open until the test ends them
   int slot_number = 2;
   bool slot_files = true;
+  bool refuses = false;  // submit() throws
   std::vector<SlotSnapshot> snapshots = {{}};
   EngineMetrics values;
 
   JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) override {
+    if (refuses) throw Error(ErrorKind::busy, "not now");
     JobId id = 0;
     {
       const std::lock_guard lock(mutex_);

@@ -75,6 +75,13 @@ TEST_F(PromptTest, RefusesOtherShapes) {
                [&] { parse(R"({"prompt_string":"x","multimodal_data":["a"]})"); });
 }
 
+TEST_F(PromptTest, RefusesMoreThan1024Prompts) {
+  boost::json::value prompts = boost::json::array(1024, "a");
+  EXPECT_EQ(parse_prompts(&prompts, tokenizer_).size(), 1024u);
+  prompts.get_array().emplace_back("a");
+  expect_error(ErrorKind::invalid_request, "at most 1024", [&] { parse_prompts(&prompts, tokenizer_); });
+}
+
 TEST_F(PromptTest, RefusesIdsOutsideTheVocabulary) {
   for (const char* json : {"[1,258]", "[-1]", "[99999999999]", "[18446744073709551615]"}) {
     expect_error(ErrorKind::invalid_request, "not in the vocabulary", [&] { parse(json); });

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "server/fake_service.hpp"
@@ -155,6 +156,38 @@ TEST_F(ServerTest, ContinuesARequestThatWaits) {
   ASSERT_TRUE(client.read_until("HTTP/1.1 100 Continue\r\n\r\n"));
   client.send(R"({"content":"a"})");
   EXPECT_EQ(client.read_answer().body, R"({"tokens":[97]})");
+}
+
+TEST_F(ServerTest, DoesNotWaitForEverForABodyThatWasContinued) {
+  options.timeout_s = 1;
+  start();
+  HttpClient client(server().port());
+  client.send("POST /tokenize HTTP/1.1\r\nContent-Length: 15\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_TRUE(client.is_closed());
+}
+
+TEST_F(ServerTest, AnswersLargeRequests) {
+  start();
+  const std::string text(200'000, 'a');
+  const HttpAnswer answer = ask("POST", "/tokenize", "{\"content\":\"" + text + "\"}");
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(std::ranges::count(answer.body, ','), 199'999);
+}
+
+TEST_F(ServerTest, StopsWhileALargeRequestIsHandled) {
+  start();
+  HttpClient client(server().port());
+  client.send_request("POST", "/tokenize", "{\"content\":\"" + std::string(2'000'000, 'a') + "\"}");
+  server().stop();
+  EXPECT_TRUE(client.is_closed());
+}
+
+TEST_F(ServerTest, AnswersWithTheErrorOfAnEngineThatRefuses) {
+  engine().refuses = true;
+  start();
+  const HttpAnswer answer = ask("POST", "/completion", R"({"prompt":"a","stream":true})");
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_THAT(answer.body, HasSubstr("not now"));
 }
 
 TEST_F(ServerTest, RefusesBodiesAbove100MiB) {

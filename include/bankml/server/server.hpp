@@ -69,8 +69,8 @@ class Server {
   void set_ready(App app);
 
   // Closes the listeners, cancels all work, ends streams and connections and joins the threads: takes seconds at most,
-  // whatever the clients do. Idempotent; not from one of the server's own threads. The engine is needed until it
-  // returns.
+  // whatever the clients do, plus the rest of a large request that is being parsed and tokenised. Idempotent; not from
+  // one of the server's own threads. The engine is needed until it returns.
   void stop();
 
  private:

@@ -1,0 +1,60 @@
+#include "server/mailbox.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace bankml::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class MailboxTest : public testing::Test {
+ protected:
+  int wakes = 0;
+  Mailbox<int> mailbox{[this] { ++wakes; }};
+};
+
+TEST_F(MailboxTest, GivesItemsInOrder) {
+  mailbox.put(1, 1);
+  mailbox.put(2, 1);
+  EXPECT_THAT(mailbox.take(), ElementsAre(1, 2));
+  EXPECT_THAT(mailbox.take(), IsEmpty());
+}
+
+TEST_F(MailboxTest, WakesOnceForWhatWaits) {
+  mailbox.put(1, 1);
+  mailbox.put(2, 1);
+  EXPECT_EQ(wakes, 1);
+  mailbox.take();
+  mailbox.put(3, 1);
+  EXPECT_EQ(wakes, 2);
+}
+
+TEST_F(MailboxTest, WakesAgainWhenItHoldsTooManyBytes) {
+  mailbox.put(1, 1);
+  EXPECT_FALSE(mailbox.overflowing());
+  mailbox.put(2, Mailbox<int>::kMaxBytes);
+  EXPECT_TRUE(mailbox.overflowing());
+  mailbox.put(3, 1);
+  EXPECT_EQ(wakes, 2);
+  mailbox.take();
+  EXPECT_FALSE(mailbox.overflowing());
+}
+
+TEST_F(MailboxTest, WakesAgainWhenItHoldsTooManyItems) {
+  for (std::size_t i = 0; i < Mailbox<int>::kMaxItems; ++i) mailbox.put(0, 0);
+  EXPECT_TRUE(mailbox.overflowing());
+  EXPECT_EQ(wakes, 2);
+}
+
+TEST_F(MailboxTest, DropsWhatComesAfterItIsClosed) {
+  mailbox.put(1, 1);
+  mailbox.close();
+  mailbox.put(2, 1);
+  EXPECT_THAT(mailbox.take(), IsEmpty());
+  EXPECT_EQ(wakes, 1);
+}
+
+}  // namespace
+}  // namespace bankml::test
