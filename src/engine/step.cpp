@@ -5,6 +5,7 @@
 
 #include "bankml/base/log.hpp"
 #include "engine/engine_impl.hpp"
+#include "engine/prompt_cut.hpp"
 
 namespace bankml {
 namespace {
@@ -24,15 +25,21 @@ void Engine::Impl::step() {
     if (!shift_context(slot)) continue;
     rows.push_back({slot.run->next, static_cast<std::int32_t>(slot.tokens.size()), slot.id, true});
   }
+  const bool cuts_prompts = model.config().windowed() && !options.swa_full && options.checkpoints > 0;
   std::size_t room = static_cast<std::size_t>(options.batch) - std::min(rows.size(), static_cast<std::size_t>(options.batch));
   for (Slot& slot : slots) {
     if (!slot.run || slot.run->generating) continue;
     const std::vector<TokenId>& prompt = slot.run->job->prompt;
-    const std::size_t from = slot.tokens.size(), to = std::min(prompt.size(), from + room);
+    const std::size_t from = slot.tokens.size();
+    const PromptCut cut = cut_prompt(static_cast<std::int64_t>(prompt.size()), static_cast<std::int64_t>(from),
+                                     static_cast<std::int64_t>(room), options.batch, options.ubatch,
+                                     cuts_prompts && !slot.run->params().is_infill);
+    const std::size_t to = static_cast<std::size_t>(cut.end);
     for (std::size_t i = from; i < to; ++i) {
       rows.push_back({prompt[i], static_cast<std::int32_t>(i), slot.id, i + 1 == prompt.size()});
     }
     room -= to - from;
+    if (cut.ends_step) break;
   }
   if (rows.empty()) return;
   ++metrics.decode_steps;

@@ -9,6 +9,7 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/base/log.hpp"
+#include "model/architecture.hpp"
 #include "model/file_type.hpp"
 #include "model/printable.hpp"
 
@@ -17,14 +18,6 @@ namespace {
 
 constexpr int kMaxLayers = 512;
 constexpr int kMaxInt = std::numeric_limits<int>::max();
-
-struct Architecture {
-  std::string_view name;
-  RopeStyle rope;
-};
-constexpr Architecture kArchitectures[] = {
-    {"llama", RopeStyle::adjacent},
-};
 
 // The keys of one architecture, with its name as their prefix.
 class Keys {
@@ -50,6 +43,13 @@ class Keys {
     return *found;
   }
   std::optional<float> find_number(std::string_view key) const { return file_.float_value(full(key)); }
+  // For scales and caps, where 0 stands for none.
+  float number(std::string_view key, float otherwise) const {
+    const float value = find_number(key).value_or(otherwise);
+    if (!std::isfinite(value)) fail(key, "expected a finite number, found {}", value);
+    return value;
+  }
+  bool flag(std::string_view key, bool otherwise) const { return file_.bool_value(full(key)).value_or(otherwise); }
   std::optional<std::string_view> find_text(std::string_view key) const { return file_.string_value(full(key)); }
 
   // One value for all layers, or an array with one for each.
@@ -191,6 +191,15 @@ int read_vocabulary_size(const Keys& keys) {
   return static_cast<int>(tokens);
 }
 
+// The forward pass has one width for what attention gives and one for what the feed-forward part gives.
+void refuse_other_width(const Keys& keys, std::string_view key, int layer, int first, int found) {
+  if (found == first) return;
+  throw Error(ErrorKind::unsupported,
+              fmt::format("{}: key '{}': layers of different widths are not supported, found {} in layer 0 and {} in "
+                          "layer {}",
+                          keys.file().name(), keys.full(key), first, found, layer));
+}
+
 // Query and KV heads and the feed-forward width of every layer, of `stored` layers in the file's arrays.
 std::vector<LayerConfig> read_layers(const Keys& keys, int stored, int used) {
   const auto heads = keys.per_layer("attention.head_count", stored, 1);
@@ -202,6 +211,8 @@ std::vector<LayerConfig> read_layers(const Keys& keys, int stored, int used) {
       keys.fail("attention.head_count_kv", "expected a divisor of the {} query heads of layer {}, found {}", heads[i],
                 i, kv_heads[i]);
     }
+    refuse_other_width(keys, "attention.head_count", static_cast<int>(i), heads.front(), heads[i]);
+    refuse_other_width(keys, "feed_forward_length", static_cast<int>(i), hidden.front(), hidden[i]);
     layers[i].heads = heads[i];
     layers[i].kv_heads = kv_heads[i];
     layers[i].hidden = hidden[i];
@@ -227,10 +238,103 @@ void read_head_dims(const Keys& keys, ModelConfig& config) {
   }
 }
 
-int read_n_rot(const Keys& keys, int head_dim) {
-  const int n_rot = keys.find_count("rope.dimension_count", 1).value_or(head_dim);
-  if (n_rot != head_dim) keys.fail("rope.dimension_count", "expected the head length, {}, found {}", head_dim, n_rot);
+int read_n_rot(const Keys& keys, int head_dim, bool partial) {
+  constexpr std::string_view kKey = "rope.dimension_count";
+  const int n_rot = keys.find_count(kKey, 1).value_or(head_dim);
+  if (!partial && n_rot != head_dim) keys.fail(kKey, "expected the head length, {}, found {}", head_dim, n_rot);
+  if (n_rot > head_dim || n_rot % 2 != 0) {
+    keys.fail(kKey, "expected an even number up to the head length, {}, found {}", head_dim, n_rot);
+  }
   return n_rot;
+}
+
+void read_rotation(const Keys& keys, const RopeOverrides& user, const Architecture& architecture, ModelConfig& config) {
+  const int n_rot = read_n_rot(keys, config.head_dim_k, architecture.partial_rope);
+  config.rope_n_ctx_orig = keys.find_count("rope.scaling.original_context_length", 1).value_or(config.context);
+  RopeParams rope = read_rope(keys, user, architecture.rope, n_rot, config.rope_n_ctx_orig);
+  if (architecture.rope_switch && !keys.flag("rope.scaling.finetuned", true)) rope.style = RopeStyle::none;
+  for (LayerConfig& layer : config.layer) layer.rope = rope;
+  config.rope_freqs = architecture.rope_freqs;
+  // The tensors belong to the scaling that the file was made with, whatever the user asks for.
+  using LongFactors = Architecture::LongFactors;
+  config.rope_long_factors =
+      architecture.long_factors == LongFactors::always ||
+      (architecture.long_factors == LongFactors::by_scaling_type && keys.find_text("rope.scaling.type") == "longrope");
+}
+
+// Which layers see only a window: a list with one element a layer, or a period, of which the last layer sees all.
+std::vector<bool> read_window_layers(const Keys& keys, const WindowRule& rule, int stored) {
+  constexpr std::string_view kKey = "attention.sliding_window_pattern";
+  std::vector<bool> windowed(static_cast<std::size_t>(stored));
+  if (keys.file().array_size(keys.full(kKey))) {
+    const std::vector<int> list = keys.per_layer(kKey, stored, 0);
+    for (std::size_t i = 0; i < windowed.size(); ++i) windowed[i] = list[i] != 0;
+    return windowed;
+  }
+  const std::size_t period = static_cast<std::size_t>(keys.find_count(kKey, 0).value_or(rule.period));
+  for (std::size_t i = 0; i < windowed.size(); ++i) windowed[i] = period == 0 || i % period < period - 1;
+  return windowed;
+}
+
+// After read_rotation(): layers with a window keep the file's own base and scale, whatever the user asks for.
+void read_windows(const Keys& keys, RopeOverrides user, const WindowRule& rule, int stored, ModelConfig& config) {
+  if (!rule.used) return;
+  const int window = keys.find_count("attention.sliding_window", 0).value_or(rule.size);
+  if (window == 0) return;
+  user.freq_base.reset();
+  user.freq_scale.reset();
+  const RopeParams& full = config.layer.front().rope;
+  RopeParams rope = read_rope(keys, user, full.style, full.n_rot, full.n_ctx_orig);
+  constexpr std::string_view kBase = "rope.freq_base_swa";
+  rope.base = keys.find_number(kBase).value_or(rule.base != 0.0f ? rule.base : rope.base);
+  if (!(rope.base > 1.0f)) keys.fail(kBase, "expected a number above 1, found {}", rope.base);
+  if (rule.unscaled) rope.freq_scale = 1.0f;
+  if (rule.no_yarn) {
+    rope.ext_factor = 0.0f;
+    rope.attn_factor = 1.0f;
+  }
+  const std::vector<bool> windowed = read_window_layers(keys, rule, stored);
+  for (std::size_t i = 0; i < config.layer.size(); ++i) {
+    if (!windowed[i]) continue;
+    config.layer[i].window = window;
+    config.layer[i].rope = rope;
+  }
+}
+
+// The scale of attention scores, given to the attention op or multiplied into Q.
+void read_attention_scale(const Keys& keys, const Architecture& architecture, ModelConfig& config) {
+  const bool by_width = config.layers == architecture.layers_scaled_by_width;
+  const int length = by_width ? config.dim / config.layer.front().heads : config.head_dim_k;
+  float scale = architecture.attention_scale_key ? keys.number("attention.scale", 0.0f) : 0.0f;
+  if (scale == 0.0f) scale = 1.0f / std::sqrt(static_cast<float>(length));
+  (architecture.prescaled_q ? config.q_scale : config.attention_scale) = scale;
+}
+
+float read_softcap(const Keys& keys, std::string_view key, float otherwise) {
+  const float cap = keys.number(key, otherwise);
+  if (cap < 0.0f) keys.fail(key, "expected a number of at least 0, found {}", cap);
+  return cap;
+}
+
+// What is multiplied to embeddings, branches and logits, and the caps.
+void read_scales(const Keys& keys, const Architecture& architecture, ModelConfig& config) {
+  if (architecture.embedding_by_width) config.embedding_scale = std::sqrt(static_cast<float>(config.dim));
+  if (architecture.scale_keys) {
+    const auto scale = [&](std::string_view key) {
+      const float value = keys.number(key, 0.0f);
+      return value != 0.0f ? value : 1.0f;
+    };
+    config.embedding_scale = scale("embedding_scale");
+    config.residual_scale = scale("residual_scale");
+    if (!keys.find_number("logit_scale")) keys.fail("logit_scale", "missing");
+    config.logit_scale = 1.0f / scale("logit_scale");
+  }
+  if (architecture.attention_softcap_key) {
+    config.attention_softcap = read_softcap(keys, "attn_logit_softcapping", architecture.attention_softcap);
+  }
+  if (architecture.logit_softcap_key) {
+    config.logit_softcap = read_softcap(keys, "final_logit_softcapping", architecture.logit_softcap);
+  }
 }
 
 }  // namespace
@@ -261,15 +365,15 @@ ModelConfig read_config(const GgufFile& file, const RopeOverrides& overrides) {
   if (*eps < 0.0f) keys.fail(kEps, "expected a number of at least 0, found {}", *eps);
   config.norm_eps = *eps;
 
-  const float scale = keys.find_number("attention.scale").value_or(0.0f);
-  config.attention_scale = scale != 0.0f ? scale : 1.0f / std::sqrt(static_cast<float>(config.head_dim_k));
-
-  const int n_rot = read_n_rot(keys, config.head_dim_k);
-  config.rope_n_ctx_orig = keys.find_count("rope.scaling.original_context_length", 1).value_or(config.context);
-  const RopeParams rope = read_rope(keys, overrides, architecture.rope, n_rot, config.rope_n_ctx_orig);
-  for (LayerConfig& layer : config.layer) layer.rope = rope;
-  // The tensors belong to the scaling that the file was made with, whatever the user asks for.
-  config.rope_long_factors = keys.find_text("rope.scaling.type") == "longrope";
+  read_attention_scale(keys, architecture, config);
+  read_scales(keys, architecture, config);
+  read_rotation(keys, overrides, architecture, config);
+  read_windows(keys, overrides, architecture.window, stored_layers, config);
+  config.activation = architecture.activation;
+  config.pre_norms = architecture.pre_norms;
+  config.post_norms = architecture.post_norms;
+  config.qk_norm = architecture.qk_norm;
+  config.output_tensor = architecture.output;
   return config;
 }
 

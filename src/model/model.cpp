@@ -180,12 +180,17 @@ std::unique_ptr<Model> Model::load(GgufFile file, Device& device, const RopeOver
   LoadPlan plan(model->file_);
   plan.matrix(model->token_embedding_, plan.require("token_embd.weight", {config.dim, config.vocab}));
   plan.vector(model->output_norm_, plan.require("output_norm.weight", {config.dim}));
-  if (const GgufTensor* const output = plan.find("output.weight", {config.dim, config.vocab})) {
-    plan.matrix(model->output_, *output);
+  using OutputTensor = ModelConfig::OutputTensor;
+  if (config.output_tensor == OutputTensor::required) {
+    plan.matrix(model->output_, plan.require("output.weight", {config.dim, config.vocab}));
+  } else if (config.output_tensor == OutputTensor::optional) {
+    if (const GgufTensor* const output = plan.find("output.weight", {config.dim, config.vocab})) {
+      plan.matrix(model->output_, *output);
+    }
   }
   plan.optional_vector(model->output_bias_, "output.bias", config.vocab);
   const std::int64_t pairs = config.layer.front().rope.n_rot / 2;
-  model->rope_freqs_ = rope_tensor(plan, model->file_, "rope_freqs.weight", pairs);
+  if (config.rope_freqs) model->rope_freqs_ = rope_tensor(plan, model->file_, "rope_freqs.weight", pairs);
   if (config.rope_long_factors) {
     model->rope_short_ = rope_tensor(plan, model->file_, "rope_factors_short.weight", pairs);
     model->rope_long_ = rope_tensor(plan, model->file_, "rope_factors_long.weight", pairs);

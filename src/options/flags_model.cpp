@@ -38,7 +38,6 @@ std::string to_directory(Text text) {
   return text;
 }
 
-constexpr std::string_view kNoCheckpoints = "context checkpoints are not built";
 
 }  // namespace
 
@@ -232,19 +231,18 @@ FlagSection cache_flags() {
           {.names = {"-ctxcp", "--swa-checkpoints", "--ctx-checkpoints"},
            .value = "N",
            .env = "LLAMA_ARG_CTX_CHECKPOINTS",
-           .help = "checkpoints of a slot",
-           .set = [](Options&, Text v) { to_int(v, 0); },
-           .no_effect = kNoCheckpoints},
+           .help = "prompts of models with a window are cut where checkpoints belong; 0: they are not (default 32)",
+           .set = [](Options& o, Text v) { o.engine.checkpoints = to_int(v, 0); }},
           {.names = {"-cms", "--checkpoint-min-step"},
            .value = "N",
            .env = "LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",
            .help = "tokens between checkpoints",
            .set = [](Options&, Text v) { to_int(v, 0); },
-           .no_effect = kNoCheckpoints},
+           .no_effect = "context checkpoints are not kept"},
           {.names = {"--swa-full"},
            .env = "LLAMA_ARG_SWA_FULL",
-           .help = "full-size cache for sliding-window layers",
-           .no_effect = "every layer's cache has full size"},
+           .help = "do not cut prompts of models with a window; their cache always has full size",
+           .set = [](Options& o, Text) { o.engine.swa_full = true; }},
           {.names = {"--slot-save-path"},
            .value = "DIR",
            .help = "directory of slot files; without it they are off",

@@ -90,17 +90,24 @@ TEST(ModelConfig, TakesAHeadLengthThatIsNotTheWidthDividedByTheHeads) {
 
 TEST(ModelConfig, TakesOneValuePerLayer) {
   GgufBuilder builder = tiny_model();
-  builder.i32s("llama.feed_forward_length", {96, 32}).i32s("llama.attention.head_count_kv", {4, 1});
+  builder.i32s("llama.feed_forward_length", {96, 96}).i32s("llama.attention.head_count_kv", {4, 1});
   const ModelConfig config = config_of(builder);
-  EXPECT_EQ(config.layer[0].hidden, 96);
-  EXPECT_EQ(config.layer[1].hidden, 32);
+  EXPECT_EQ(config.layer[1].hidden, 96);
   EXPECT_EQ(config.layer[0].kv_heads, 4);
   EXPECT_EQ(config.layer[1].kv_heads, 1);
 }
 
+TEST(ModelConfig, RefusesLayersOfDifferentWidths) {
+  expect_refused(tiny_model().i32s("llama.feed_forward_length", {96, 32}),
+                 "layers of different widths are not supported, found 96 in layer 0 and 32 in layer 1",
+                 ErrorKind::unsupported);
+  expect_refused(tiny_model().i32s("llama.attention.head_count", {4, 2}), "layers of different widths",
+                 ErrorKind::unsupported);
+}
+
 TEST(ModelConfig, LeavesOutLayersThatPredictFurtherTokens) {
   GgufBuilder builder = tiny_model();
-  builder.u32("llama.nextn_predict_layers", 1).i32s("llama.feed_forward_length", {96, 32});
+  builder.u32("llama.nextn_predict_layers", 1).i32s("llama.feed_forward_length", {96, 32});  // of the layers stored
   const ModelConfig config = config_of(builder);
   EXPECT_EQ(config.layers, 1);
   EXPECT_EQ(config.layer.size(), 1u);
@@ -145,7 +152,7 @@ TEST(ModelConfig, RefusesValuesOutOfRange) {
 
 TEST(ModelConfig, RefusesAnUnknownArchitectureByName) {
   expect_refused(tiny_model().string("general.architecture", "mamba"),
-                 "architecture 'mamba' is not supported; supported: llama", ErrorKind::unsupported);
+                 "architecture 'mamba' is not supported; supported: llama, qwen2, qwen3", ErrorKind::unsupported);
 }
 
 TEST(ModelConfig, RefusesExperts) {

@@ -263,9 +263,8 @@ TEST_F(ModelLoad, CountsParametersAndBytesLikeThePeer) {
   EXPECT_EQ(model->tensor_bytes(), 289792);
 }
 
-TEST_F(ModelLoad, LoadsAllTinyLlamaFiles) {
+TEST_F(ModelLoad, LoadsAllTinyFiles) {
   for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(BANKML_TEST_DATA) / "tiny")) {
-    if (!entry.path().filename().string().starts_with("tiny-llama-")) continue;
     EXPECT_NO_THROW(Model::load(entry.path(), device_)) << entry.path();
   }
 }

@@ -92,13 +92,14 @@ void add_layer(RandomTensors& tensors, const TinyModelOptions& o, const std::str
 
 GgufBuilder tiny_model(const TinyModelOptions& o) {
   const auto u32 = [](int value) { return static_cast<std::uint32_t>(value); };
+  const auto key = [&](const char* name) { return o.architecture + "." + name; };
   GgufBuilder out;
-  out.string("general.architecture", "llama").string("general.name", "tiny").u32("general.file_type", 0);
-  out.u32("llama.context_length", u32(o.context)).u32("llama.embedding_length", u32(o.dim));
-  out.u32("llama.block_count", u32(o.layers)).u32("llama.feed_forward_length", u32(o.hidden));
-  out.u32("llama.attention.head_count", u32(o.heads)).u32("llama.attention.head_count_kv", u32(o.kv_heads));
-  out.u32("llama.attention.key_length", u32(o.head_dim)).u32("llama.attention.value_length", u32(o.head_dim));
-  out.f32("llama.attention.layer_norm_rms_epsilon", 1e-5f).u32("llama.rope.dimension_count", u32(o.head_dim));
+  out.string("general.architecture", o.architecture).string("general.name", "tiny").u32("general.file_type", 0);
+  out.u32(key("context_length"), u32(o.context)).u32(key("embedding_length"), u32(o.dim));
+  out.u32(key("block_count"), u32(o.layers)).u32(key("feed_forward_length"), u32(o.hidden));
+  out.u32(key("attention.head_count"), u32(o.heads)).u32(key("attention.head_count_kv"), u32(o.kv_heads));
+  out.u32(key("attention.key_length"), u32(o.head_dim)).u32(key("attention.value_length"), u32(o.head_dim));
+  out.f32(key("attention.layer_norm_rms_epsilon"), 1e-5f).u32(key("rope.dimension_count"), u32(o.head_dim));
   add_vocabulary(out);
 
   RandomTensors tensors(out, o.seed);

@@ -1,6 +1,7 @@
 #pragma once
-// A random model of architecture llama, small enough to be made anew in each test.
+// A random model with llama's tensors, small enough to be made anew in each test.
 #include <cstdint>
+#include <string>
 
 #include "support/gguf_builder.hpp"
 
@@ -8,10 +9,11 @@ namespace bankml::test {
 
 struct TinyModelOptions {
   int layers = 2, dim = 64, heads = 4, kv_heads = 2, head_dim = 16, hidden = 96, context = 256;
-  bool tied = false;       // no output tensor
-  bool fused_qkv = false;  // one attn_qkv tensor with the rows that q, k and v would have
-  bool biases = false;     // q, k, v, attention output and the feed-forward part
-  std::uint32_t seed = 1;  // of the weights: F32, uniform, scaled so that activations stay near 1
+  bool tied = false;                   // no output tensor
+  bool fused_qkv = false;              // one attn_qkv tensor with the rows that q, k and v would have
+  bool biases = false;                 // q, k, v, attention output and the feed-forward part
+  std::uint32_t seed = 1;              // of the weights: F32, uniform, scaled so that activations stay near 1
+  std::string architecture = "llama";  // and prefix of the keys
 };
 
 // Vocabulary: the 256 byte tokens of byte-level BPE, then <s> (256) and </s> (257).

@@ -33,6 +33,10 @@ struct EngineOptions {
   bool context_shift = false;
   std::filesystem::path slot_save_path;  // empty: slot files are off
   bool warmup = true;
+  // Models with a window: their prompts are cut where llama-server keeps a checkpoint (docs/prompt-cache.md, 3.4), unless
+  // it would keep none or the window layers' cells are all kept.
+  bool swa_full = false;
+  int checkpoints = 32;
 };
 
 struct CompletionParams {

@@ -1,6 +1,7 @@
 #pragma once
 // What a model's graph is made of, read once from the GGUF metadata. Differences between architectures are fields here;
 // the name of an architecture is compared in read_config() and nowhere else.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,8 +41,16 @@ struct ModelConfig {
   bool post_norms = false;  // post_attention_norm and post_ffw_norm on the branches
   enum class QkNorm { none, head, whole } qk_norm = QkNorm::none;
 
-  bool rope_long_factors = false;  // scaling type longrope: tensors rope_factors_long and rope_factors_short
+  enum class OutputTensor : std::uint8_t { optional, required, tied } output_tensor = OutputTensor::optional;
+
+  bool rope_freqs = false;         // tensor rope_freqs, if the file has it
+  bool rope_long_factors = false;  // tensors rope_factors_long and rope_factors_short, if the file has them
   int rope_n_ctx_orig = 0;         // sequences with a larger context take the long ones
+
+  // Whether some layers see only a window.
+  bool windowed() const noexcept {
+    return std::any_of(layer.begin(), layer.end(), [](const LayerConfig& l) { return l.window > 0; });
+  }
 };
 
 // User overrides of the position scaling, from the command line; unset: as the file says. They must be finite; the base
