@@ -129,7 +129,7 @@ class Ops {
   // dst[i] = src[rows[i]]
   virtual void gather_rows(Stream& stream, float* dst, const float* src, const std::int32_t* rows, int n, int dim) = 0;
 
-  // x = x * scale (1: no multiplication), then cap * tanh(x / cap) unless cap is 0; in place.
+  // x = x * scale (1: no multiplication), then tanh(x * (1 / cap)) * cap unless cap is 0; in place.
   virtual void scale_softcap(Stream& stream, float* x, std::int64_t n, float scale, float cap) = 0;
 };
 

@@ -44,7 +44,7 @@ void check_slot_file_name(std::string_view name);
 
 // Writes the file under a temporary name beside `path`, syncs it and renames it: the old file or the new one is there,
 // never a torn one. `fill_cell(i, out)` gives the rows of token i (format.cell_bytes() bytes), i ascending. Returns the
-// file's size. Throws Error(io) if it can't be written; then nothing is left behind. Exceptions of `fill_cell` pass
+// file's size. Throws Error(io) if it can't be written; then no partial or temporary file is left behind. Exceptions of `fill_cell` pass
 // through.
 std::uint64_t write_slot_file(const std::filesystem::path& path, std::span<const TokenId> tokens,
                               const SlotFileFormat& format,
