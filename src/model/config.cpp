@@ -205,8 +205,6 @@ void read_experts(const Keys& keys, const ExpertRule& rule, int stored_layers, M
   experts.hidden = own != 0 ? own : dense / experts.used;
   if (experts.hidden < 1) keys.fail("expert_feed_forward_length", "expected a width above 0, found none");
   if (rule.shared) experts.shared_hidden = keys.find_count("expert_shared_feed_forward_length", 0).value_or(0);
-  const float scale = keys.number("expert_weights_scale", 0.0f);
-  if (scale != 0.0f) experts.router.scale = scale;
 }
 
 int read_vocabulary_size(const Keys& keys) {
