@@ -27,14 +27,8 @@ std::vector<std::byte> make_weight(DType type, std::int64_t rows, std::int64_t c
   if (dtype_info(type).block_len == 1) return bytes;
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
   with_block(type, [&]<class Block>() {
-    for (std::size_t i = 0; i < bytes.size() / sizeof(Block); ++i) {
-      auto& scale = reinterpret_cast<Block*>(bytes.data())[i].d;
-      if constexpr (std::is_same_v<decltype(Block::d), half>) {
-        scale = to_half(1);
-      } else {
-        scale = {128};
-      }
-    }
+    for (std::size_t i = 0; i < bytes.size() / sizeof(Block); ++i)
+      set_scale(reinterpret_cast<Block*>(bytes.data())[i].d, 1);
   });
   return bytes;
 }

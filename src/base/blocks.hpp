@@ -3,7 +3,9 @@
 //
 // quants(block, q) writes the integers that multiply the block's scale, in element order: offsets are applied (Q4_0:
 // -8..7), a minimum is not. Scales of sub-blocks come from sub_scale() and sub_min().
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 #include "bankml/base/numeric.hpp"
@@ -27,6 +29,15 @@ struct half_e8m0 {
 inline float to_float(half_e8m0 scale) noexcept {
   // The two smallest are subnormal floats.
   return std::bit_cast<float>(scale.bits < 2 ? 0x00200000u << scale.bits : (scale.bits - 1u) << 23);
+}
+
+// Sets a block's scale to a value, or to the power of two below its size: for made-up weights.
+inline void set_scale(half& scale, float value) noexcept {
+  scale = to_half(value);
+}
+inline void set_scale(half_e8m0& scale, float value) noexcept {
+  constexpr int kBias = 128, kLargest = 254;
+  scale.bits = static_cast<std::uint8_t>(std::clamp(value == 0.0f ? 0 : std::ilogb(value) + kBias, 0, kLargest));
 }
 
 struct BlockQ4_0 {

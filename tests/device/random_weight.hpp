@@ -31,11 +31,7 @@ inline std::vector<std::byte> random_weight(DType type, std::int64_t rows, std::
   with_block(type, [&]<class Block>() {
     auto* blocks = reinterpret_cast<Block*>(bytes.data());
     for (std::size_t i = 0; i < bytes.size() / sizeof(Block); ++i) {
-      if constexpr (std::is_same_v<decltype(Block::d), half>) {
-        blocks[i].d = to_half(scale(random));
-      } else {
-        blocks[i].d = {static_cast<std::uint8_t>(116 + random() % 8)};
-      }
+      set_scale(blocks[i].d, scale(random));
       if constexpr (requires { blocks[i].m; }) blocks[i].m = to_half(scale(random));
       if constexpr (requires { blocks[i].dmin; }) blocks[i].dmin = to_half(scale(random));
     }

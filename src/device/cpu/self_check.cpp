@@ -25,11 +25,7 @@ std::vector<std::byte> random_weight(DType type, std::mt19937& random) {
   with_block(type, [&]<class Block>() {
     auto* blocks = reinterpret_cast<Block*>(bytes.data());
     for (std::size_t i = 0; i < bytes.size() / sizeof(Block); ++i) {
-      if constexpr (std::is_same_v<decltype(Block::d), half>) {
-        blocks[i].d = to_half(scale());
-      } else {
-        blocks[i].d = {static_cast<std::uint8_t>(116 + random() % 8)};
-      }
+      set_scale(blocks[i].d, scale());
       if constexpr (requires { blocks[i].m; }) blocks[i].m = to_half(scale());
       if constexpr (requires { blocks[i].dmin; }) blocks[i].dmin = to_half(scale());
     }
