@@ -129,6 +129,8 @@ ChatRequest parse_chat(const RouteContext& context, const boost::json::object& b
   chat.completion.prefill = std::move(rendered.prefill);
   chat.completion.echoed.generation_prompt = std::move(rendered.generation_prompt);
   chat.prompt = context.app.tokenizer->encode(rendered.text, true, true);
+  chat.completion.params.user_messages =
+      find_user_messages(chat.prompt, context.app.chat_template->user_marker(), *context.app.tokenizer);
   return chat;
 }
 

@@ -45,6 +45,8 @@ class ChatTemplate {
   RenderedPrompt render(const boost::json::object& request) const;
 
   const TemplateCaps& caps() const noexcept;
+  // What a rendered message of the user starts with, found by a trial rendering; "" if there is nothing.
+  const std::string& user_marker() const noexcept;
   const std::string& source() const noexcept;
 
  private:

@@ -123,6 +123,7 @@ struct ChatTemplate::Impl {
   jinja::Limits limits;
   jinja::Program program;
   TemplateCaps caps;
+  std::string user_marker;
   ThinkTags think;
 
   Impl(std::string_view text, TemplateOptions given)
@@ -130,6 +131,7 @@ struct ChatTemplate::Impl {
         options(std::move(given)),
         program(jinja::parse(source, limits)) {
     caps = jinja::probe_capabilities(program, limits);
+    user_marker = trimmed(jinja::probe_user_prefix(program, limits));
     think = find_think_tags();
   }
 
@@ -240,6 +242,9 @@ RenderedPrompt ChatTemplate::render(const json::object& request) const {
 }
 const TemplateCaps& ChatTemplate::caps() const noexcept {
   return impl_->caps;
+}
+const std::string& ChatTemplate::user_marker() const noexcept {
+  return impl_->user_marker;
 }
 const std::string& ChatTemplate::source() const noexcept {
   return impl_->source;
