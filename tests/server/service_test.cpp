@@ -361,6 +361,15 @@ TEST_F(ServiceTest, GivesCopiesTheSeedsThatFollow) {
   EXPECT_EQ(app_.service().job(2).params->sampling.seed, 8u);
 }
 
+TEST_F(ServiceTest, SubmitsTheCopiesOfAPromptTogether) {
+  make_ready();
+  post("/completion", R"({"prompt":"a","n":2})");
+  EXPECT_EQ(app_.service().copies_submitted, 2u);
+  post("/completion", R"({"prompt":["a","b"]})");
+  EXPECT_EQ(app_.service().job_count(), 4u);
+  EXPECT_EQ(app_.service().copies_submitted, 2u) << "other prompts are requests of their own";
+}
+
 TEST_F(ServiceTest, AnswersAPromptThatIsTooLongWithItsCounts) {
   make_ready();
   app_.service().script.reset();
