@@ -104,7 +104,7 @@ TEST_F(ServiceTest, AnswersForFeaturesThatAreAlwaysOff) {
 }
 
 TEST_F(ServiceTest, WantsAKeyWhereKeysAreSet) {
-  options.api_keys = {"first", "second"};
+  options.policy.api_keys = {"first", "second"};
   make_ready();
   EXPECT_EQ(error_type(get("/props"), 401), "authentication_error");
   EXPECT_EQ(error_type(get("/nothing"), 401), "authentication_error");
@@ -117,14 +117,14 @@ TEST_F(ServiceTest, WantsAKeyWhereKeysAreSet) {
 }
 
 TEST_F(ServiceTest, LetsEverybodySeeHealthAndPage) {
-  options.api_keys = {"key"};
+  options.policy.api_keys = {"key"};
   make_ready();
   for (const char* path : {"/health", "/v1/health", "/"}) EXPECT_EQ(get(path).status, 200) << path;
 }
 
 TEST_F(ServiceTest, LivesUnderItsPrefixOnly) {
   options.api_prefix = "/p";
-  options.api_keys = {"key"};
+  options.policy.api_keys = {"key"};
   make_ready();
   const Headers key = {{"Authorization", "Bearer key"}};
   EXPECT_EQ(get("/p/props", key).status, 200);
@@ -133,7 +133,7 @@ TEST_F(ServiceTest, LivesUnderItsPrefixOnly) {
 }
 
 TEST_F(ServiceTest, AnswersOptionsAnywhere) {
-  options.api_keys = {"key"};
+  options.policy.api_keys = {"key"};
   const Response response = ask(make_request("OPTIONS", "/nothing"));
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.content_type, "text/html");

@@ -37,6 +37,7 @@ struct EngineOptions {
   // it would keep none or the window layers' cells are all kept.
   bool swa_full = false;
   int checkpoints = 32;
+  std::function<void()> heartbeat;       // called on the engine thread, about once a second while it is idle and after each forward pass
 };
 
 struct CompletionParams {
