@@ -7,28 +7,11 @@
 
 #include "bankml/base/log.hpp"
 #include "server/errors.hpp"
+#include "server/page.hpp"
 #include "server/request_head.hpp"
 
 namespace bankml {
 namespace {
-
-constexpr std::string_view kPage = R"(<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>bankmld</title>
-<p>bankmld is running. Its API is llama-server's: try <code>POST /v1/chat/completions</code>.</p></html>
-)";
-
-bool is_page(std::string_view path) noexcept {
-  return path == "/" || path == "/index.html";
-}
-
-Response page() {
-  return {.status = 200,
-          .content_type = "text/html; charset=utf-8",
-          .body = std::string(kPage),
-          .headers = {{"Cache-Control", "no-cache"},
-                      {"Cross-Origin-Embedder-Policy", "require-corp"},
-                      {"Cross-Origin-Opener-Policy", "same-origin"}}};
-}
 
 Response refusal(int status, std::string_view type, std::string_view message) {
   return json_response({{"error", {{"code", status}, {"message", message}, {"type", type}}}}, status);
@@ -68,9 +51,9 @@ Headers Service::cors_headers(std::string_view origin) const {
 }
 
 Access Service::access(const Request& request) const {
-  static constexpr std::array<std::string_view, 4> kPublic = {"/", "/index.html", "/health", "/v1/health"};
+  static constexpr std::array<std::string_view, 2> kPublic = {"/health", "/v1/health"};
   const Access access = access_of(request, *policy_.get());
-  const bool is_public = std::ranges::find(kPublic, request.path) != kPublic.end();
+  const bool is_public = is_page(request.path) || std::ranges::find(kPublic, request.path) != kPublic.end();
   return access == Access::refused && is_public ? Access::user : access;
 }
 
@@ -107,7 +90,7 @@ Reply Service::route(const Request& request) {
   if (allowed != Access::admin && needs_admin(method, path)) {
     return refusal(403, "permission_error", "this needs an admin key");
   }
-  if (wants_page) return page();
+  if (wants_page) return page_response(path, request);
   const Handler handler = prefixed ? find_handler(method, path) : nullptr;
   if (handler == nullptr) throw Error(ErrorKind::not_found, "there is nothing at this path for this method");
   return handler({options_, *app, metrics_}, request);
