@@ -56,8 +56,7 @@ class MeteredService::Course {
   Clock::time_point last_piece_;
 };
 
-JobId MeteredService::submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params,
-                             JobSink sink) {
+JobSink MeteredService::metered(JobSink sink) {
   const int limit = policy_.get()->limits.queue;
   if (++*waiting_ > limit && limit > 0) {
     --*waiting_;
@@ -65,11 +64,22 @@ JobId MeteredService::submit(std::vector<TokenId> prompt, std::shared_ptr<const 
     throw Error(ErrorKind::busy, fmt::format("{} requests are waiting already: try again later", limit));
   }
   auto course = std::make_shared<Course>(metrics_, waiting_);
-  return engine_.submit(std::move(prompt), std::move(params),
-                        [course = std::move(course), sink = std::move(sink)](JobEvent&& event) {
-                          course->note(event);
-                          sink(std::move(event));
-                        });
+  return [course = std::move(course), sink = std::move(sink)](JobEvent&& event) {
+    course->note(event);
+    sink(std::move(event));
+  };
+}
+
+JobId MeteredService::submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params,
+                             JobSink sink) {
+  return engine_.submit(std::move(prompt), std::move(params), metered(std::move(sink)));
+}
+
+std::vector<JobId> MeteredService::submit_copies(std::vector<TokenId> prompt,
+                                                 std::vector<std::shared_ptr<const CompletionParams>> params,
+                                                 std::vector<JobSink> sinks) {
+  for (JobSink& sink : sinks) sink = metered(std::move(sink));
+  return engine_.submit_copies(std::move(prompt), std::move(params), std::move(sinks));
 }
 
 }  // namespace bankml
