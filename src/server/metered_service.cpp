@@ -56,16 +56,15 @@ class MeteredService::Course {
   Clock::time_point last_piece_;
 };
 
-void MeteredService::admit(int generations) {
+JobSink MeteredService::metered(JobSink sink) {
   const int limit = policy_.get()->limits.queue;
-  if ((*waiting_ += generations) <= limit || limit <= 0) return;
-  *waiting_ -= generations;
-  metrics_.observe_end(RequestMetrics::Outcome::refused);
-  throw Error(ErrorKind::busy, fmt::format("{} requests are waiting already: try again later", limit));
-}
-
-JobSink MeteredService::observed(JobSink sink) {
-  return [course = std::make_shared<Course>(metrics_, waiting_), sink = std::move(sink)](JobEvent&& event) {
+  if (++*waiting_ > limit && limit > 0) {
+    --*waiting_;
+    metrics_.observe_end(RequestMetrics::Outcome::refused);
+    throw Error(ErrorKind::busy, fmt::format("{} requests are waiting already: try again later", limit));
+  }
+  auto course = std::make_shared<Course>(metrics_, waiting_);
+  return [course = std::move(course), sink = std::move(sink)](JobEvent&& event) {
     course->note(event);
     sink(std::move(event));
   };
@@ -73,15 +72,13 @@ JobSink MeteredService::observed(JobSink sink) {
 
 JobId MeteredService::submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params,
                              JobSink sink) {
-  admit(1);
-  return engine_.submit(std::move(prompt), std::move(params), observed(std::move(sink)));
+  return engine_.submit(std::move(prompt), std::move(params), metered(std::move(sink)));
 }
 
 std::vector<JobId> MeteredService::submit_copies(std::vector<TokenId> prompt,
                                                  std::vector<std::shared_ptr<const CompletionParams>> params,
                                                  std::vector<JobSink> sinks) {
-  admit(static_cast<int>(sinks.size()));
-  for (JobSink& sink : sinks) sink = observed(std::move(sink));
+  for (JobSink& sink : sinks) sink = metered(std::move(sink));
   return engine_.submit_copies(std::move(prompt), std::move(params), std::move(sinks));
 }
 

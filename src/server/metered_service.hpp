@@ -42,8 +42,7 @@ class MeteredService final : public CompletionService {
  private:
   class Course;
 
-  void admit(int generations);  // counts them as waiting
-  JobSink observed(JobSink sink);
+  JobSink metered(JobSink sink);
 
   CompletionService& engine_;
   RequestMetrics& metrics_;
