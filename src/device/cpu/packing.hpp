@@ -5,13 +5,11 @@
 // A weight is two arrays, `quants` and `meta`, of one piece for each (group of eight rows, block), in that order. The
 // codes of a block come 32 elements at a time, first their low bits, then their high bits. b bits of 32 elements and 8
 // rows are b vectors of 32 bytes, in one of two orders:
+//   columns  byte 4r + i holds element 4c + i of row r, for 8/b columns c: column c is in vector c%b, at bit c/b*b.
+//            Eight rows are the eight 32-bit lanes of a register and share one scale each, whether the sums of four
+//            neighbours are added up apart (docs/arithmetic.md, 3.2) or all together (3.3).
 //   lanes    byte e of a vector holds element e of 8/b rows: row r is in vector r*b/8, at bit r*b%8. One row fills the
-//   vector, so
-//            the sums of four neighbours are its eight lanes, which is how most types add up
-//            (docs/arithmetic.md, 3.2).
-//   columns  byte 4r + i holds element 4c + i of row r, for 8/b columns c: column c is in vector c*b/8, at bit c*b%8.
-//   Eight rows
-//            are the eight lanes: for the types with one accumulator per output (3.3).
+//            vector: for super-blocks that add up scaled sums of neighbours, where a scale belongs to half a vector.
 // A piece of meta is half d[8], half m[8] where the type has one, and for super-blocks the scales and minima of
 // sub-blocks:
 //   lanes    int8 scale[8][subs]
@@ -30,8 +28,10 @@ inline constexpr int kGroup = 8;  // rows side by side
 template <class Block>
 struct Packing {
   static constexpr BlockTraits traits = kTraits<Block>;
-  static constexpr bool columns = std::is_same_v<Block, BlockQ4_0> || std::is_same_v<Block, BlockIq4Nl> ||
+  // One accumulator per output, where the peer repacks its weights too (docs/arithmetic.md, 3.3).
+  static constexpr bool one_sum = std::is_same_v<Block, BlockQ4_0> || std::is_same_v<Block, BlockIq4Nl> ||
                                   std::is_same_v<Block, BlockQ2K> || std::is_same_v<Block, BlockQ4K>;
+  static constexpr bool columns = one_sum || traits.length == kBlock;
   static constexpr bool nibble_scales = columns && traits.sub == 16;  // Q2_K
   static constexpr int subs = traits.sub ? traits.length / traits.sub : 0;
   static constexpr int low_bytes = 32 * traits.low_bits,
@@ -52,9 +52,9 @@ struct BitPlace {
   int byte, shift;
 };
 constexpr BitPlace bit_place(bool columns, int bits, int r, int e) noexcept {
+  if (columns) return {e / 4 % bits * 32 + 4 * r + e % 4, e / 4 / bits * bits};
   const int per_byte = 8 / bits;
-  const int which = columns ? e / 4 : r;
-  return {which / per_byte * 32 + (columns ? 4 * r + e % 4 : e), which % per_byte * bits};
+  return {r / per_byte * 32 + e, r % per_byte * bits};
 }
 
 constexpr int code_of_iq4(int value) noexcept {

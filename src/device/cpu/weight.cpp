@@ -14,7 +14,7 @@ namespace {
 // Whether the kernels' layout serves a weight: the types that the peer repacks add up in another way where it can't.
 bool is_packable(DType type, std::int64_t rows) noexcept {
   bool packable = false;
-  with_block(type, [&]<class Block>() { packable = !Packing<Block>::columns || rows % kGroup == 0; });
+  with_block(type, [&]<class Block>() { packable = !Packing<Block>::one_sum || rows % kGroup == 0; });
   return packable;
 }
 
