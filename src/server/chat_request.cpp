@@ -7,6 +7,7 @@
 #include <boost/json/array.hpp>
 
 #include "server/fields.hpp"
+#include "server/prompt.hpp"
 
 namespace bankml {
 namespace {
@@ -131,6 +132,8 @@ ChatRequest parse_chat_request(const RouteContext& context, const boost::json::o
   chat.completion.echoed.generation_prompt = std::move(rendered.generation_prompt);
   if (!context.app.chat_template->is_builtin()) chat.completion.echoed.chat_format = kChatFormatOfTemplates;
   chat.prompt = context.app.tokenizer->encode(rendered.text, true, true);
+  chat.completion.params.user_messages =
+      find_user_messages(chat.prompt, context.app.chat_template->user_marker(), *context.app.tokenizer);
   return chat;
 }
 
