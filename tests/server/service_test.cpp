@@ -312,6 +312,8 @@ TEST_F(ServiceTest, ChecksSlotActionsInOrder) {
   EXPECT_EQ(post("/slots/0?action=save", "{}").status, 500);
   EXPECT_EQ(post("/slots/0?action=save", R"({"filename":5})").status, 500);
   EXPECT_EQ(post("/slots/0/?action=erase", "{}").status, 200);
+  EXPECT_EQ(post("/slots/0?action=erase&action=zzz", "{}").status, 400);
+  EXPECT_EQ(post("/slots/0?action=zzz&action=erase", "{}").status, 200);
   app_.service().slot_files = false;
   EXPECT_EQ(error_type(post("/slots/x?action=save", "{}"), 501), "not_supported_error");
 }
