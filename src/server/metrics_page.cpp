@@ -53,6 +53,16 @@ void append_prompt_cache(Page& page, const EngineMetrics& now) {
   page.gauge("kv_blocks_in_use", "Blocks of keys and values in use", now.kv_blocks_in_use);
 }
 
+void append_checkpoints(Page& page, const EngineMetrics& now) {
+  page.gauge("slot_checkpoints", "Checkpoints of window models, in slots", now.slot_checkpoints);
+  page.gauge("slot_checkpoint_bytes", "Bytes counted for them", now.slot_checkpoint_bytes);
+  page.gauge("prompt_cache_checkpoints", "Checkpoints in the prompt cache", now.cache_checkpoints);
+  page.gauge("prompt_cache_checkpoint_bytes", "Bytes counted for them, part of prompt_cache_bytes",
+             now.cache_checkpoint_bytes);
+  page.counter("checkpoints_made_total", "Checkpoints made", now.checkpoints_made);
+  page.counter("checkpoints_restored_total", "Checkpoints that a slot went back to", now.checkpoints_restored);
+}
+
 }  // namespace
 
 std::string MetricsPage::render(const EngineMetrics& now) {
@@ -83,6 +93,7 @@ std::string MetricsPage::render(const EngineMetrics& now) {
   page.gauge("n_busy_slots_per_decode", "Busy slots per forward pass, on average",
              rate(static_cast<double>(now.busy_slot_steps), static_cast<double>(now.decode_steps)));
   append_prompt_cache(page, now);
+  append_checkpoints(page, now);
   return std::move(page).text();
 }
 
