@@ -115,6 +115,16 @@ double peak_resident_bytes() {
   return static_cast<double>(usage.ru_maxrss) * kKiB;
 }
 
+void add_checkpoints(Page& page, const EngineMetrics& now) {
+  page.gauge("slot_checkpoints", "Checkpoints of window models, in slots", now.slot_checkpoints);
+  page.gauge("slot_checkpoint_bytes", "Bytes counted for them", now.slot_checkpoint_bytes);
+  page.gauge("prompt_cache_checkpoints", "Checkpoints in the prompt cache", now.cache_checkpoints);
+  page.gauge("prompt_cache_checkpoint_bytes", "Bytes counted for them, part of prompt_cache_bytes",
+             now.cache_checkpoint_bytes);
+  page.counter("checkpoints_made_total", "Checkpoints made", now.checkpoints_made);
+  page.counter("checkpoints_restored_total", "Checkpoints that a slot went back to", now.checkpoints_restored);
+}
+
 }  // namespace
 
 std::string MetricsPage::render(const EngineMetrics& now) {
@@ -130,6 +140,7 @@ std::string MetricsPage::render(const EngineMetrics& now) {
   Page page;
   add_engine(page, now, prompt_rate, predicted_rate);
   add_prompt_cache(page, now);
+  add_checkpoints(page, now);
   page.append(requests_.collect());
   page.gauge("connections", "Open client connections", gauges_.connections());
   page.counter("connections_refused_total", "Connections beyond the limits", gauges_.refused_connections());

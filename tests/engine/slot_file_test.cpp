@@ -114,7 +114,8 @@ TEST_F(SlotFileTest, GivesBackTheRowsOfLayersWithAWindowInTheirOrder) {
   const SlotFileFormat windowed = with_a_window(format);
   const std::vector<TokenId> tokens = {1, 999, 0, 5};
   const std::vector<std::int32_t> window_tokens = {3, 1, 2};
-  EXPECT_EQ(write_slot_file(path, tokens, windowed, fill, window_tokens), fs::file_size(path));
+  const std::uint64_t written = write_slot_file(path, tokens, windowed, fill, window_tokens);
+  EXPECT_EQ(written, fs::file_size(path));
   const SlotFile file = SlotFile::open(path, windowed, kContext, kVocab);
   EXPECT_EQ(file.window_tokens(), window_tokens);
   std::vector<std::size_t> sizes;
