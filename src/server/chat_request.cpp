@@ -7,6 +7,7 @@
 #include <boost/json/array.hpp>
 
 #include "server/fields.hpp"
+#include "server/prompt.hpp"
 
 namespace bankml {
 namespace {
@@ -132,6 +133,8 @@ ChatRequest parse_chat_request(const RouteContext& context, const boost::json::o
   if (chat.completion.echoed.reasoning_format != "none") chat.completion.think = std::move(rendered.think);
   if (!context.app.chat_template->is_builtin()) chat.completion.echoed.chat_format = kChatFormatOfTemplates;
   chat.prompt = context.app.tokenizer->encode(rendered.text, true, true);
+  chat.completion.params.user_messages =
+      find_user_messages(chat.prompt, context.app.chat_template->user_marker(), *context.app.tokenizer);
   return chat;
 }
 

@@ -123,6 +123,7 @@ struct ChatTemplate::Impl {
   jinja::Program program;  // of the template, also where a built-in format is used: its caps are shown
   std::optional<jinja::Program> format;
   TemplateCaps caps;
+  std::string user_marker;
   ThinkTags think;
 
   Impl(std::string_view text, TemplateOptions given)
@@ -132,15 +133,16 @@ struct ChatTemplate::Impl {
     caps = jinja::probe_capabilities(program, limits);
     if (options.jinja) {
       think = find_think_tags();
-      return;
+    } else {
+      const std::string_view named = jinja::find_named_format(source);
+      if (named.empty()) {
+        throw Error(ErrorKind::invalid_request,
+                    fmt::format("no built-in chat format is called '{0}' or recognised in it; templates need --jinja",
+                                std::string_view(source).substr(0, kShownSource)));
+      }
+      format.emplace(jinja::parse(named, limits));
     }
-    const std::string_view named = jinja::find_named_format(source);
-    if (named.empty()) {
-      throw Error(ErrorKind::invalid_request,
-                  fmt::format("no built-in chat format is called '{0}' or recognised in it; templates need --jinja",
-                              std::string_view(source).substr(0, kShownSource)));
-    }
-    format.emplace(jinja::parse(named, limits));
+    user_marker = trimmed(jinja::probe_user_prefix(format ? *format : program, limits));
   }
 
   // One rendering, with BOS and EOS taken off where the tokenizer adds them.
@@ -290,6 +292,9 @@ bool ChatTemplate::is_builtin() const noexcept {
 }
 const TemplateCaps& ChatTemplate::caps() const noexcept {
   return impl_->caps;
+}
+const std::string& ChatTemplate::user_marker() const noexcept {
+  return impl_->user_marker;
 }
 const std::string& ChatTemplate::source() const noexcept {
   return impl_->source;
