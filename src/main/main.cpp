@@ -85,6 +85,9 @@ ChatTemplate make_template(const ChatOptions& chat, const Model& model, const To
   options.adds_eos = tokenizer.adds_eos();
   options.prefill_assistant = chat.prefill_assistant;
   options.kwargs = chat.template_kwargs;
+  options.kwargs.emplace("preserve_reasoning", chat.preserve_reasoning);  // keeps what is there
+  if (!chat.reasoning_effort.empty()) options.kwargs.emplace("reasoning_effort", chat.reasoning_effort);
+  options.thinking = chat.thinking;
   const std::string source = chat.chat_template.empty() ? read_chat_template(model.file()) : chat.chat_template;
   try {
     ChatTemplate chat_template(source, std::move(options));

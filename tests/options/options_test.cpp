@@ -197,6 +197,20 @@ TEST(CommandLine, RefusesBadNumbersNamingFlagAndText) {
   EXPECT_THAT(error_of({"--repeat-penalty", "0"}), HasSubstr("--repeat-penalty: expected a number above 0"));
 }
 
+TEST(CommandLine, SaysWhatHappensToThinking) {
+  const Options usual = options_of({});
+  EXPECT_EQ(usual.server.reasoning_format, "deepseek");
+  EXPECT_TRUE(usual.chat.thinking);
+  EXPECT_TRUE(usual.chat.preserve_reasoning);
+  const Options o = options_of({"--reasoning-format", "none", "--reasoning", "off", "--reasoning-effort", "high",
+                                "--no-reasoning-preserve"});
+  EXPECT_EQ(o.server.reasoning_format, "none");
+  EXPECT_FALSE(o.chat.thinking);
+  EXPECT_EQ(o.chat.reasoning_effort, "high");
+  EXPECT_FALSE(o.chat.preserve_reasoning);
+  EXPECT_TRUE(options_of({"--reasoning", "auto"}).chat.thinking);
+}
+
 TEST(CommandLine, RefusesBadEnums) {
   EXPECT_THAT(error_of({"-ctk", "q7_0"}), HasSubstr("-ctk: expected one of f32, f16"));
   EXPECT_THAT(error_of({"-ctv", "q4_0"}), HasSubstr("-ctv: cache type q4_0 is not supported"));

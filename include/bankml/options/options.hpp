@@ -20,6 +20,9 @@ struct ChatOptions {
   bool jinja = true;
   std::string chat_template;  // Jinja text or "chatml"; "": the model's own
   boost::json::object template_kwargs;
+  std::string reasoning_effort;            // template variable of that name, unless a kwarg says otherwise; "": none
+  bool preserve_reasoning = true;          // likewise
+  bool thinking = true;                    // whether models think where a request leaves it open
   bool prefill_assistant = true;
 };
 

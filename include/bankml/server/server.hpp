@@ -50,6 +50,7 @@ struct ServerOptions {
   int sse_ping_interval_s = 30;                       // silence before an SSE comment; below 1: never
   int batch = 2048;                                   // tokens of a step: limits how much of a file infill sees
   bool suffix_first_infill = false;                   // the order of infill's parts
+  std::string reasoning_format = "deepseek";          // of chats: "none" leaves the thinking in the content
   CompletionParams defaults;                          // of the request fields
 };
 
