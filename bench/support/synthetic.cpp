@@ -85,7 +85,7 @@ std::vector<std::byte> random_blocks(DType type, std::int64_t elements) {
   with_block(type, [&]<class Block>() {
     auto* blocks = reinterpret_cast<Block*>(bytes.data());
     for (std::size_t i = 0; i < bytes.size() / sizeof(Block); ++i) {
-      blocks[i].d = to_half(normal(random) * 0.01f);
+      set_scale(blocks[i].d, normal(random) * 0.01f);
       if constexpr (requires { blocks[i].m; }) blocks[i].m = to_half(normal(random) * 0.1f);
       if constexpr (requires { blocks[i].dmin; }) blocks[i].dmin = to_half(normal(random) * 0.01f);
     }

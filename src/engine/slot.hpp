@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bankml/engine/engine.hpp"
+#include "engine/checkpoints.hpp"
 #include "engine/output_text.hpp"
 
 namespace bankml {
@@ -30,8 +31,12 @@ struct Job {
   std::int64_t slot = 0;
   std::string file_name;
   SlotActionDone done;
+  // Further answers to the same prompt, with their own params and sinks; they start with this one.
+  std::vector<std::unique_ptr<Job>> copies;
 
   void fail(Failed failed) {
+    for (auto& copy : copies) copy->fail(failed);
+    copies.clear();
     if (kind == Kind::completion) {
       sink(std::move(failed));
     } else {
@@ -56,6 +61,8 @@ struct Run {
   int cached = 0;       // prompt tokens that were in the slot
   int processed = 0;    // prompt tokens of the slot now, cached ones included
   bool generating = false;
+  JobId waits_for = 0;  // a copy: the job that computes the prompt, until that is done
+  bool shares_prompt = false, is_copy = false;  // one of several answers to one prompt; not the first
   TokenId next = 0;     // sampled, not yet evaluated
   std::vector<TokenId> sampled;
   std::vector<TokenProbability> probabilities;
@@ -81,10 +88,17 @@ inline Timings Run::timings() const noexcept {
   return t;
 }
 
+// What goes on from the tokens of a conversation.
+struct SlotState {
+  KvSequence kv;
+  Checkpoints<KvCells> checkpoints;
+};
+
 struct Slot {
   int id = 0;
-  KvSequence kv;                  // of `tokens`, cell by cell
+  KvSequence kv;                  // of `tokens`
   std::vector<TokenId> tokens;
+  Checkpoints<KvCells> checkpoints;
   std::int64_t released = -1;     // microseconds of a steady clock, -1: never used
   std::unique_ptr<Run> run;       // busy while set
   JobId last_task = 0;            // shown in listings after the task has ended
@@ -93,6 +107,7 @@ struct Slot {
 
   void clear() {
     tokens.clear();
+    checkpoints.clear();
     kv.truncate(0);
   }
 };

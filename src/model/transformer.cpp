@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 
@@ -15,6 +16,10 @@ std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept {
   return (n + unit - 1) / unit * unit;
 }
 
+std::int64_t blocks_for(std::int64_t cells) noexcept {
+  return (cells + kBlockCells - 1) / kBlockCells;
+}
+
 bool same_rotation(const RopeParams& a, const RopeParams& b) noexcept {
   return a.n_rot == b.n_rot && a.base == b.base && a.freq_scale == b.freq_scale && a.factors == b.factors &&
          a.ext_factor == b.ext_factor && a.attn_factor == b.attn_factor && a.beta_fast == b.beta_fast &&
@@ -24,24 +29,28 @@ bool same_rotation(const RopeParams& a, const RopeParams& b) noexcept {
 // The integers of a batch, in pinned memory and on the device, laid out alike: one copy a forward pass.
 class BatchArrays {
  public:
-  BatchArrays(Device& device, const TransformerLimits& limits, std::int64_t blocks_stride)
-      : blocks_stride_(blocks_stride), rows_(limits.max_rows), sequences_(limits.max_sequences) {
+  // `strides`: blocks of a sequence at most, for each part.
+  BatchArrays(Device& device, const TransformerLimits& limits, std::array<std::int64_t, kKvParts.size()> strides)
+      : strides_(strides), rows_(limits.max_rows), sequences_(limits.max_sequences) {
     const std::size_t rows = static_cast<std::size_t>(rows_), sequences = static_cast<std::size_t>(sequences_);
-    const std::size_t addresses = sequences * static_cast<std::size_t>(blocks_stride) * sizeof(std::byte*);
-    bytes_ = addresses + (5 * rows + 2 * sequences) * sizeof(std::int32_t);
+    const std::size_t addresses = sequences * static_cast<std::size_t>(strides_[0] + strides_[1]) * sizeof(std::byte*);
+    bytes_ = addresses + ((4 + kKvParts.size()) * rows + 2 * kKvParts.size() * sequences) * sizeof(std::int32_t);
     host_ = device.allocate_host(bytes_);
     device_ = device.allocate(bytes_);
   }
 
   // Addresses first: they need the larger alignment.
-  std::byte** blocks() noexcept { return host_.as<std::byte*>(); }
-  std::int32_t* tokens() noexcept { return ints(host_); }
-  std::int32_t* position() noexcept { return tokens() + rows_; }
-  std::int32_t* sequence() noexcept { return tokens() + 2 * rows_; }
-  std::int32_t* cell() noexcept { return tokens() + 3 * rows_; }
-  std::int32_t* logit_rows() noexcept { return tokens() + 4 * rows_; }
-  std::int32_t* cells() noexcept { return tokens() + 5 * rows_; }
-  std::int32_t* padded_cells() noexcept { return cells() + sequences_; }
+  std::byte** blocks(KvPart part) noexcept {
+    return host_.as<std::byte*>() + (part == KvPart::full ? 0 : sequences_ * strides_[0]);
+  }
+  std::int64_t blocks_stride(KvPart part) const noexcept { return strides_[static_cast<std::size_t>(part)]; }
+  std::int32_t* tokens() noexcept { return ints(); }
+  std::int32_t* position() noexcept { return ints() + rows_; }
+  std::int32_t* sequence() noexcept { return ints() + 2 * rows_; }
+  std::int32_t* logit_rows() noexcept { return ints() + 3 * rows_; }
+  std::int32_t* cell(KvPart part) noexcept { return ints() + (4 + static_cast<int>(part)) * rows_; }
+  std::int32_t* cells(KvPart part) noexcept { return counts() + 2 * static_cast<int>(part) * sequences_; }
+  std::int32_t* padded_cells(KvPart part) noexcept { return cells(part) + sequences_; }
 
   template <class T>
   const T* on_device(const T* host) const noexcept {
@@ -50,13 +59,20 @@ class BatchArrays {
   void upload(Stream& stream) { stream.copy_to_device(device_.data(), host_.data(), bytes_); }
 
  private:
-  std::int32_t* ints(const Buffer& buffer) const noexcept {
-    return reinterpret_cast<std::int32_t*>(buffer.as<std::byte*>() + sequences_ * blocks_stride_);
+  std::int32_t* ints() const noexcept {
+    return reinterpret_cast<std::int32_t*>(host_.as<std::byte*>() + sequences_ * (strides_[0] + strides_[1]));
   }
-  std::int64_t blocks_stride_;
+  std::int32_t* counts() const noexcept { return ints() + (4 + static_cast<int>(kKvParts.size())) * rows_; }
+
+  std::array<std::int64_t, kKvParts.size()> strides_;
   int rows_, sequences_;
   std::size_t bytes_ = 0;
   Buffer host_, device_;
+};
+
+// What a part of the batch's sequences holds where, once some cell holds another position than its own number.
+struct CellPositions {
+  Buffer device, host;
 };
 
 }  // namespace
@@ -69,8 +85,9 @@ struct Transformer::Impl {
         ops(m.device().ops()),
         pool(p),
         limits(l),
-        cache_cells(round_up(l.context, kCellPadding)),
-        arrays(device, l, (cache_cells + kBlockCells - 1) / kBlockCells) {
+        cache_cells{round_up(l.context, kCellPadding),
+                    p.window() == 0 ? 0 : (p.window_cells() > 0 ? p.window_cells() : round_up(l.context, kCellPadding))},
+        arrays(device, l, {blocks_for(cache_cells[0]), blocks_for(cache_cells[1])}) {
     limits.max_logit_rows = std::min(limits.max_logit_rows, limits.max_rows);
     stream = device.make_stream();
     allocate_scratch();
@@ -84,6 +101,8 @@ struct Transformer::Impl {
   void allocate_scratch() {
     std::int64_t q_width = 0, k_width = 0, v_width = 0, hidden = 0;
     ActFormats in = ActFormats::none, attended = ActFormats::none, gated = ActFormats::none;
+    ActFormats shared = ActFormats::none;
+    const ExpertConfig& experts = config.experts;
     for (std::size_t i = 0; i < config.layer.size(); ++i) {
       const LayerConfig& layer = config.layer[i];
       const LayerWeights& w = model.layers()[i];
@@ -91,9 +110,12 @@ struct Transformer::Impl {
       k_width = std::max(k_width, std::int64_t{layer.kv_heads} * config.head_dim_k);
       v_width = std::max(v_width, std::int64_t{layer.kv_heads} * config.head_dim_v);
       hidden = std::max(hidden, std::int64_t{layer.hidden});
-      for (const auto* weight : {&w.q, &w.k, &w.v, &w.gate, &w.up}) in = in | activation_format((*weight)->type());
+      for (const auto* weight : {&w.q, &w.k, &w.v, &w.gate, &w.up, &w.router, &w.shared_gate, &w.shared_up}) {
+        if (*weight) in = in | activation_format((*weight)->type());
+      }
       attended = attended | activation_format(w.output->type());
       gated = gated | activation_format(w.down->type());
+      if (w.shared_down) shared = shared | activation_format(w.shared_down->type());
     }
     const LayerConfig& first = config.layer.front();
     const std::int64_t rows = limits.max_rows;
@@ -101,13 +123,26 @@ struct Transformer::Impl {
     q = floats(rows, q_width);
     k = floats(rows, k_width);
     v = floats(rows, v_width);
-    gate = floats(rows, hidden);
-    up = floats(rows, hidden);
+    // Rows of the feed-forward part: with experts one for each pair.
+    const std::int64_t pairs = experts.count > 0 ? rows * experts.used : rows;
+    if (experts.count > 0) {
+      hidden = experts.hidden;
+      choice = device.make_expert_choice(limits.max_rows, experts.count, experts.used);
+      scores = floats(rows, experts.count);
+      expert_branch = floats(pairs, config.dim);
+    }
+    if (experts.shared_hidden > 0) {
+      shared_gate = floats(rows, experts.shared_hidden);
+      shared_up = floats(rows, experts.shared_hidden);
+      shared_activated = device.make_activation(rows, experts.shared_hidden, shared);
+    }
+    gate = floats(pairs, hidden);
+    up = floats(pairs, hidden);
     x_logits = floats(limits.max_logit_rows, config.dim);
-    if (config.post_norms) branch = floats(rows, config.dim);
+    if (config.post_norms || experts.shared_hidden > 0) branch = floats(rows, config.dim);
     normed = device.make_activation(rows, config.dim, in);
     attention = device.make_activation(rows, std::int64_t{first.heads} * config.head_dim_v, attended);
-    activated = device.make_activation(rows, hidden, gated);
+    activated = device.make_activation(pairs, hidden, gated);
     final = device.make_activation(limits.max_logit_rows, config.dim, activation_format(model.output().type()));
     logits = device.allocate_host(static_cast<std::size_t>(limits.max_logit_rows) *
                                   static_cast<std::size_t>(config.vocab) * sizeof(float));
@@ -133,10 +168,17 @@ struct Transformer::Impl {
     }
   }
 
-  BatchView prepare(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences);
-  const std::int32_t* upload_cell_positions(std::span<KvSequence* const> sequences);
+  // The batch as each part of the layers sees it.
+  using BatchViews = std::array<BatchView, kKvParts.size()>;
+
+  BatchViews prepare(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences);
+  void prepare_part(BatchView& view, KvPart part, std::span<const BatchRow> rows,
+                    std::span<KvSequence* const> sequences);
+  const std::int32_t* upload_cell_positions(KvPart part, std::span<KvSequence* const> sequences);
   void layer(std::size_t index, const BatchView& batch, int& n, bool last, int n_logits);
+  void rotate_run(const KvCells& held, KvPart part, const KvSequence::Run& run, const BatchView& view);
   void feed_forward(std::size_t index, float* residual, int n);
+  void mix_experts(const LayerWeights& w, float* residual, int n);
   void project(float* residual, const Weight& weight, const Buffer& bias, const Buffer& post_norm, const Activation& in,
                int n);
 
@@ -146,72 +188,84 @@ struct Transformer::Impl {
   Ops& ops;
   KvPool& pool;
   TransformerLimits limits;
-  std::int64_t cache_cells;
+  std::array<std::int64_t, kKvParts.size()> cache_cells;  // of a sequence at most, in each part
   BatchArrays arrays;
   std::unique_ptr<Stream> stream;
   std::vector<RopeParams> rotations;
   std::vector<Buffer> tables;      // one a rotation: (rows, n_rot / 2, 2)
   std::vector<int> rotation_of;    // per layer; -1: none
   std::vector<std::int64_t> length_before, length_needed;  // per sequence of a batch; kept, so that no pass allocates
-  Buffer cell_positions, cell_positions_host, moved_cells, moved_cells_host;
+  std::array<CellPositions, kKvParts.size()> cell_positions;
+  Buffer moved_cells, moved_cells_host;
   Buffer x, q, k, v, gate, up, branch, x_logits, logits;
-  std::unique_ptr<Activation> normed, attention, activated, final;
+  Buffer scores, expert_branch, shared_gate, shared_up;
+  std::unique_ptr<ExpertChoice> choice;
+  std::unique_ptr<Activation> normed, attention, activated, shared_activated, final;
 };
 
-BatchView Transformer::Impl::prepare(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences) {
-  BatchView view;
-  view.rows = static_cast<int>(rows.size());
-  view.sequences = static_cast<int>(sequences.size());
-  view.blocks_stride = (cache_cells + kBlockCells - 1) / kBlockCells;
+Transformer::Impl::BatchViews Transformer::Impl::prepare(std::span<const BatchRow> rows,
+                                                         std::span<KvSequence* const> sequences) {
+  BatchView common;
+  common.rows = static_cast<int>(rows.size());
+  common.sequences = static_cast<int>(sequences.size());
   int n_logits = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     arrays.tokens()[i] = rows[i].token;
     arrays.position()[i] = rows[i].position;
     arrays.sequence()[i] = rows[i].sequence;
-    arrays.cell()[i] =
-        static_cast<std::int32_t>(sequences[static_cast<std::size_t>(rows[i].sequence)]->cell_of(rows[i].position));
     if (rows[i].wants_logits) arrays.logit_rows()[n_logits++] = static_cast<std::int32_t>(i);
   }
-  for (std::size_t s = 0; s < sequences.size(); ++s) {
-    const KvSequence& sequence = *sequences[s];
-    std::byte** table = arrays.blocks() + static_cast<std::int64_t>(s) * view.blocks_stride;
-    for (const KvBlock& block : sequence.blocks()) *table++ = block.data();
-    arrays.cells()[s] = static_cast<std::int32_t>(sequence.cells());
-    arrays.padded_cells()[s] = static_cast<std::int32_t>(
-        std::min(cache_cells, std::max(kCellPadding, round_up(sequence.cells(), kCellPadding))));
-  }
-  if (!std::all_of(sequences.begin(), sequences.end(), [](const KvSequence* s) { return s->in_order(); })) {
-    view.cell_position = upload_cell_positions(sequences);
-    view.cell_position_stride = cache_cells;
-  }
+  common.position = arrays.on_device(arrays.position());
+  common.sequence = arrays.on_device(arrays.sequence());
+  BatchViews views{common, common};
+  prepare_part(views[0], KvPart::full, rows, sequences);
+  if (pool.window() > 0) prepare_part(views[1], KvPart::window, rows, sequences);
   arrays.upload(*stream);
-  view.position = arrays.on_device(arrays.position());
-  view.sequence = arrays.on_device(arrays.sequence());
-  view.cell = arrays.on_device(arrays.cell());
-  view.blocks = arrays.on_device(arrays.blocks());
-  view.cells = arrays.on_device(arrays.cells());
-  view.padded_cells = arrays.on_device(arrays.padded_cells());
-  return view;
+  return views;
 }
 
-// Only sequences that lost positions in the middle need this; the memory is taken when the first one appears.
-const std::int32_t* Transformer::Impl::upload_cell_positions(std::span<KvSequence* const> sequences) {
-  const std::size_t bytes = sequences.size() * static_cast<std::size_t>(cache_cells) * sizeof(std::int32_t);
-  if (cell_positions.bytes() < bytes) {
-    cell_positions = device.allocate(bytes);
-    cell_positions_host = device.allocate_host(bytes);
+void Transformer::Impl::prepare_part(BatchView& view, KvPart part, std::span<const BatchRow> rows,
+                                     std::span<KvSequence* const> sequences) {
+  const std::int64_t cache = cache_cells[static_cast<std::size_t>(part)];
+  view.blocks_stride = arrays.blocks_stride(part);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const KvSequence& sequence = *sequences[static_cast<std::size_t>(rows[i].sequence)];
+    arrays.cell(part)[i] = static_cast<std::int32_t>(sequence.part(part).cell_of(rows[i].position));
   }
-  std::int32_t* out = cell_positions_host.as<std::int32_t>();
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    const KvCells& held = sequences[s]->part(part);
+    std::byte** table = arrays.blocks(part) + static_cast<std::int64_t>(s) * view.blocks_stride;
+    for (const KvBlock& block : held.blocks()) *table++ = block.data();
+    arrays.cells(part)[s] = static_cast<std::int32_t>(held.cells());
+    arrays.padded_cells(part)[s] =
+        static_cast<std::int32_t>(std::min(cache, std::max(kCellPadding, round_up(held.cells(), kCellPadding))));
+  }
+  if (!std::all_of(sequences.begin(), sequences.end(), [&](const KvSequence* s) { return s->part(part).in_order(); })) {
+    view.cell_position = upload_cell_positions(part, sequences);
+    view.cell_position_stride = cache;
+  }
+  view.cell = arrays.on_device(arrays.cell(part));
+  view.blocks = arrays.on_device(arrays.blocks(part));
+  view.cells = arrays.on_device(arrays.cells(part));
+  view.padded_cells = arrays.on_device(arrays.padded_cells(part));
+}
+
+// The memory is taken when the first sequence needs it.
+const std::int32_t* Transformer::Impl::upload_cell_positions(KvPart part, std::span<KvSequence* const> sequences) {
+  const std::int64_t cache = cache_cells[static_cast<std::size_t>(part)];
+  CellPositions& positions = cell_positions[static_cast<std::size_t>(part)];
+  const std::size_t bytes = sequences.size() * static_cast<std::size_t>(cache) * sizeof(std::int32_t);
+  if (positions.device.bytes() < bytes) {
+    positions.device = device.allocate(bytes);
+    positions.host = device.allocate_host(bytes);
+  }
+  std::int32_t* out = positions.host.as<std::int32_t>();
   for (const KvSequence* sequence : sequences) {
-    const std::vector<std::int32_t>& known = sequence->position_of();
-    for (std::int64_t c = 0; c < cache_cells; ++c) {
-      const std::int64_t in_order = c < sequence->cells() ? c : -1;
-      *out++ = sequence->in_order() ? static_cast<std::int32_t>(in_order)
-                                    : (c < sequence->cells() ? known[static_cast<std::size_t>(c)] : -1);
-    }
+    const KvCells& held = sequence->part(part);
+    for (std::int64_t c = 0; c < cache; ++c) *out++ = c < held.cells() ? held.position(c) : -1;
   }
-  stream->copy_to_device(cell_positions.data(), cell_positions_host.data(), bytes);
-  return cell_positions.as<std::int32_t>();
+  stream->copy_to_device(positions.device.data(), positions.host.data(), bytes);
+  return positions.device.as<std::int32_t>();
 }
 
 // residual += W in (+ bias), scaled or normalised as the model wants it.
@@ -235,11 +289,43 @@ void Transformer::Impl::feed_forward(std::size_t index, float* residual, int n) 
   } else {
     ops.quantize(*stream, *normed, residual, n);
   }
+  if (choice) return mix_experts(w, residual, n);
   const MatmulOutput outputs[] = {{w.gate.get(), gate.as<float>(), w.gate_bias.as<float>()},
                                   {w.up.get(), up.as<float>(), w.up_bias.as<float>()}};
   ops.matmul(*stream, outputs, *normed, n);
   ops.glu(*stream, *activated, gate.as<float>(), up.as<float>(), n, config.activation);
   project(residual, *w.down, w.down_bias, w.post_ffw_norm, *activated, n);
+}
+
+// The experts of each row, and the one of every row, of the rows in `normed` (docs/architectures.md, section 6).
+void Transformer::Impl::mix_experts(const LayerWeights& w, float* residual, int n) {
+  const MatmulOutput router{w.router.get(), scores.as<float>(), w.router_bias.as<float>()};
+  ops.matmul(*stream, {&router, 1}, *normed, n);
+  ops.route(*stream, *choice, scores.as<float>(), config.experts.router, n);
+  const ExpertOutput in[] = {{w.gate.get(), gate.as<float>(), w.gate_bias.as<float>()},
+                             {w.up.get(), up.as<float>(), w.up_bias.as<float>()}};
+  ops.matmul_experts(*stream, in, *normed, ExpertInput::rows, *choice, n);
+  const int pairs = n * choice->used();
+  ops.glu(*stream, *activated, gate.as<float>(), up.as<float>(), pairs, config.activation);
+  const ExpertOutput out{w.down.get(), expert_branch.as<float>(), w.down_bias.as<float>()};
+  ops.matmul_experts(*stream, {&out, 1}, *activated, ExpertInput::pairs, *choice, n);
+
+  ExpertSum sum;
+  sum.out = residual;
+  sum.branch = expert_branch.as<float>();
+  sum.residual = residual;
+  sum.scale = config.residual_scale;
+  sum.dim = config.dim;
+  if (shared_activated) {
+    const MatmulOutput shared_in[] = {{w.shared_gate.get(), shared_gate.as<float>()},
+                                      {w.shared_up.get(), shared_up.as<float>()}};
+    ops.matmul(*stream, shared_in, *normed, n);
+    ops.glu(*stream, *shared_activated, shared_gate.as<float>(), shared_up.as<float>(), n, config.activation);
+    const MatmulOutput shared_out{w.shared_down.get(), branch.as<float>()};
+    ops.matmul(*stream, {&shared_out, 1}, *shared_activated, n);
+    sum.shared = branch.as<float>();
+  }
+  ops.sum_experts(*stream, sum, *choice, n);
 }
 
 void Transformer::Impl::layer(std::size_t index, const BatchView& batch, int& n, bool last, int n_logits) {
@@ -286,19 +372,22 @@ void Transformer::Impl::layer(std::size_t index, const BatchView& batch, int& n,
   attend.scale = config.attention_scale;
   attend.softcap = config.attention_softcap;
   attend.window = c.window;
+  attend.sinks = w.sinks.as<float>();
   ops.attention(*stream, *attention, attend, kv, batch);
   project(residual, *w.output, w.output_bias, w.post_attention_norm, *attention, n);
-  if (last) {
-    // Of the last layer, only the rows whose logits are wanted go on: the number of rows is part of the arithmetic.
+  // Of the last layer, only the rows whose logits are wanted go on: the number of rows is part of the arithmetic.
+  const auto keep_logit_rows = [&] {
     if (n_logits < n) {
       ops.gather_rows(*stream, x_logits.as<float>(), residual, arrays.on_device(arrays.logit_rows()), n_logits,
                       config.dim);
       residual = x_logits.as<float>();
     }
     n = n_logits;
-  }
+  };
+  if (last && !config.all_rows_to_end) keep_logit_rows();
   feed_forward(index, residual, n);
   if (!last) return;
+  if (config.all_rows_to_end) keep_logit_rows();
   ops.rms_norm(*stream, *final, residual, model.output_norm(), n, config.norm_eps);
   const MatmulOutput head{&model.output(), logits.as<float>(), model.output_bias()};
   ops.matmul(*stream, {&head, 1}, *final, n);
@@ -327,33 +416,40 @@ void Transformer::keep(KvSequence& sequence, std::span<const KvSequence::Run> ru
   Stream& stream = *impl.stream;
   sequence.keep(runs, impl.pool, stream);
   KvSequence* const one[] = {&sequence};
-  BatchView view = impl.prepare({}, one);
-  view.rows = 1;
-  const std::size_t bytes = static_cast<std::size_t>(impl.cache_cells) * sizeof(std::int32_t);
+  Impl::BatchViews views = impl.prepare({}, one);
+  for (BatchView& view : views) view.rows = 1;
+  const std::size_t bytes = static_cast<std::size_t>(impl.cache_cells[0]) * sizeof(std::int32_t);
   if (impl.moved_cells.bytes() < bytes) {
     impl.moved_cells = impl.device.allocate(bytes);
     impl.moved_cells_host = impl.device.allocate_host(bytes);
   }
   for (const KvSequence::Run& run : runs) {
     if (run.from == run.to || run.count == 0) continue;
-    stream.synchronize();  // what was uploaded for the last run has been read
-    std::int32_t* cells = impl.moved_cells_host.as<std::int32_t>();
-    for (std::int64_t i = 0; i < run.count; ++i) *cells++ = static_cast<std::int32_t>(sequence.cell_of(run.to + i));
-    stream.copy_to_device(impl.moved_cells.data(), impl.moved_cells_host.data(), static_cast<std::size_t>(run.count) * sizeof(std::int32_t));
-    impl.arrays.position()[0] = static_cast<std::int32_t>(run.to - run.from);
-    impl.arrays.upload(stream);
-    for (std::size_t i = 0; i < impl.rotations.size(); ++i) {
-      impl.ops.rope_table(stream, impl.tables[i].as<float>(), impl.rotations[i], view);
-    }
-    for (std::size_t i = 0; i < impl.config.layer.size(); ++i) {
-      if (impl.rotation_of[i] < 0) continue;
-      const RopeParams& rope = impl.config.layer[i].rope;
-      impl.ops.rotate_keys(stream, impl.pool.layout(static_cast<int>(i)), view.blocks, impl.moved_cells.as<std::int32_t>(),
-                           static_cast<int>(run.count), impl.tables[static_cast<std::size_t>(impl.rotation_of[i])].as<float>(),
-                           rope.style, rope.n_rot);
-    }
+    for (const KvPart part : kKvParts) impl.rotate_run(sequence.part(part), part, run, views[static_cast<std::size_t>(part)]);
   }
   stream.synchronize();
+}
+
+// Turns the keys of the cells that hold the run's new positions by the distance that it has moved.
+void Transformer::Impl::rotate_run(const KvCells& held, KvPart part, const KvSequence::Run& run, const BatchView& view) {
+  stream->synchronize();  // what was uploaded for the last run has been read
+  std::int32_t* cells = moved_cells_host.as<std::int32_t>();
+  int n = 0;
+  for (std::int64_t c = 0; c < held.cells(); ++c) {
+    const std::int32_t position = held.position(c);
+    if (position >= run.to && position < run.to + run.count) cells[n++] = static_cast<std::int32_t>(c);
+  }
+  if (n == 0) return;
+  stream->copy_to_device(moved_cells.data(), cells, static_cast<std::size_t>(n) * sizeof(std::int32_t));
+  arrays.position()[0] = static_cast<std::int32_t>(run.to - run.from);
+  arrays.upload(*stream);
+  for (std::size_t i = 0; i < rotations.size(); ++i) ops.rope_table(*stream, tables[i].as<float>(), rotations[i], view);
+  for (std::size_t i = 0; i < config.layer.size(); ++i) {
+    if (rotation_of[i] < 0 || pool.part_of(static_cast<int>(i)) != part) continue;
+    const RopeParams& rope = config.layer[i].rope;
+    ops.rotate_keys(*stream, pool.layout(static_cast<int>(i)), view.blocks, moved_cells.as<std::int32_t>(), n,
+                    tables[static_cast<std::size_t>(rotation_of[i])].as<float>(), rope.style, rope.n_rot);
+  }
 }
 
 bool Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences,
@@ -374,7 +470,7 @@ bool Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* 
   for (const BatchRow& row : rows) {
     std::int64_t& length = needed[static_cast<std::size_t>(row.sequence)];
     length = std::max<std::int64_t>(length, row.position + 1);
-    if (length > impl.cache_cells) throw Error(ErrorKind::internal, "a position beyond the context");
+    if (length > impl.cache_cells[0]) throw Error(ErrorKind::internal, "a position beyond the context");
   }
   const auto cut_back = [&] {
     for (std::size_t s = 0; s < sequences.size(); ++s) sequences[s]->truncate(before[s]);
@@ -386,7 +482,8 @@ bool Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* 
     throw;
   }
 
-  const BatchView batch = impl.prepare(rows, sequences);
+  const Impl::BatchViews views = impl.prepare(rows, sequences);
+  const BatchView& batch = views[0];
   Stream& stream = *impl.stream;
   impl.ops.embed(stream, impl.x.as<float>(), impl.model.token_embedding(), impl.arrays.on_device(impl.arrays.tokens()),
                  batch.rows, impl.config.embedding_scale);
@@ -400,7 +497,8 @@ bool Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* 
       cut_back();
       return false;
     }
-    impl.layer(i, batch, n, i + 1 == impl.config.layer.size(), static_cast<int>(n_logits));
+    const BatchView& view = views[static_cast<std::size_t>(impl.pool.part_of(static_cast<int>(i)))];
+    impl.layer(i, view, n, i + 1 == impl.config.layer.size(), static_cast<int>(n_logits));
   }
   stream.synchronize();
   return true;

@@ -36,7 +36,7 @@ bool is_token_array(const boost::json::array& array) noexcept {
 
 TokenIds parse_one(const boost::json::value& prompt, const Tokenizer& tokenizer) {
   if (const auto* object = prompt.if_object()) {
-    if (const auto* media = object->if_contains("multimodal_data"); media != nullptr && !media->is_null()) {
+    if (object->contains("multimodal_data")) {
       throw Error(ErrorKind::invalid_request, "field 'prompt': 'multimodal_data' given, but the model reads text only");
     }
     const auto* text = object->if_contains("prompt_string");
@@ -101,6 +101,20 @@ std::vector<TokenIds> parse_prompts(const boost::json::value* prompt, const Toke
   prompts.reserve(array->size());
   for (const auto& element : *array) prompts.push_back(parse_one(element, tokenizer));
   return prompts;
+}
+
+std::vector<std::int32_t> find_user_messages(std::span<const TokenId> prompt, std::string_view marker,
+                                             const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> starts;
+  if (marker.empty()) return starts;
+  const TokenIds wanted = tokenizer.encode(marker, false, true);
+  if (wanted.empty()) return starts;
+  for (auto from = prompt.begin();;) {
+    from = std::search(from, prompt.end(), wanted.begin(), wanted.end());
+    if (from == prompt.end()) return starts;
+    starts.push_back(static_cast<std::int32_t>(from - prompt.begin()));
+    from += std::ssize(wanted);
+  }
 }
 
 }  // namespace bankml

@@ -23,7 +23,9 @@ class SlotActionReply final : public PendingReply {
   SlotActionReply(CompletionService& engine, SlotAction action, std::int64_t slot, std::string file_name)
       : engine_(engine), action_(action), slot_(slot), file_name_(std::move(file_name)) {}
   ~SlotActionReply() override {
-    if (mailbox_) mailbox_->close();
+    if (!mailbox_) return;
+    mailbox_->close();
+    engine_.cancel(job_);
   }
 
   void start(std::function<void()> wake) override {
@@ -33,13 +35,13 @@ class SlotActionReply final : public PendingReply {
     };
     switch (action_) {
       case SlotAction::save:
-        engine_.save_slot(slot_, file_name_, std::move(done));
+        job_ = engine_.save_slot(slot_, file_name_, std::move(done));
         break;
       case SlotAction::restore:
-        engine_.restore_slot(slot_, file_name_, std::move(done));
+        job_ = engine_.restore_slot(slot_, file_name_, std::move(done));
         break;
       case SlotAction::erase:
-        engine_.erase_slot(slot_, std::move(done));
+        job_ = engine_.erase_slot(slot_, std::move(done));
         break;
     }
   }
@@ -79,6 +81,7 @@ class SlotActionReply final : public PendingReply {
   const SlotAction action_;
   const std::int64_t slot_;
   const std::string file_name_;
+  JobId job_ = 0;
   std::shared_ptr<Mailbox<SlotOutcome>> mailbox_;
 };
 
@@ -115,8 +118,12 @@ Reply post_slot_action(const RouteContext& context, const Request& request) {
   if (action != SlotAction::erase) {
     const boost::json::object body = parse_body(request.body);
     const Fields fields(body);
-    if (fields.find("filename") == nullptr) throw Error(ErrorKind::internal, "field 'filename' is required");
-    fields.read("filename", file_name);
+    // llama-server answers 500, not 400.
+    const auto* name = fields.find("filename");
+    if (name == nullptr || !name->is_string()) {
+      throw Error(ErrorKind::internal, "field 'filename': a string is required");
+    }
+    file_name = name->get_string();
   }
   return std::make_unique<SlotActionReply>(*context.app.engine, action, slot, std::move(file_name));
 }

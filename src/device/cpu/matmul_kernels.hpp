@@ -38,13 +38,13 @@ template <class Block>
   if constexpr (traits.high_bits != 0) {
     w = Simd::join<traits.low_bits>(w, Simd::codes<traits.high_bits>(piece + P::low_bytes, pair));
   }
-  if constexpr (traits.table) return Simd::iq4(w);
+  if constexpr (traits.table != nullptr) return Simd::look_up_pair(traits.table, w);
   if constexpr (traits.offset != 0 && !std::is_same_v<Block, BlockQ6K>) return Simd::minus<traits.offset>(w);
   return w;
 }
 
 template <class Block>
-inline constexpr bool kSigned = kTraits<Block>.table || kTraits<Block>.low_bits == 8 ||
+inline constexpr bool kSigned = kTraits<Block>.table != nullptr || kTraits<Block>.low_bits == 8 ||
                                 (kTraits<Block>.offset != 0 && !std::is_same_v<Block, BlockQ6K>);
 
 // Integers of columns `unit` and `unit` + 4.
@@ -228,11 +228,11 @@ void super_lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexc
   }
 }
 
-// Blocks of 32 that are added up together: Q4_0, IQ4_NL.
+// Blocks of 32 that are added up together: Q4_0, IQ4_NL, MXFP4.
 template <class Block, int T>
 void columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   using P = Packing<Block>;
-  constexpr bool is_signed = P::traits.table;  // the offset of Q4_0 is taken off the sums
+  constexpr bool is_signed = P::traits.table != nullptr;  // the offset of Q4_0 is taken off the sums
   const std::int64_t blocks = job.cols / kBlock;
   const std::int8_t* acts = job.q8.quants + token * job.cols;
   Simd::Rows acc[T];
@@ -244,11 +244,12 @@ void columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept 
 #pragma GCC unroll 8
     for (int c = 0; c < 8; ++c) {
       auto w = Simd::column<4>(quants, c);
-      if constexpr (P::traits.table) w = Simd::iq4_values(w);
+      if constexpr (is_signed) w = Simd::look_up(P::traits.table, w);
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t) sum[t].add(w, acts + t * job.cols + k * kBlock + 4 * c);
     }
-    const Simd::Rows d = Simd::widen(job.meta + (group * blocks + k) * P::meta_bytes);
+    const std::uint8_t* meta = job.meta + (group * blocks + k) * P::meta_bytes;
+    const Simd::Rows d = sizeof(typename P::Scale) == 1 ? Simd::widen_e8m0(meta) : Simd::widen(meta);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       const std::int64_t at = (token + t) * blocks + k;
@@ -263,13 +264,13 @@ void columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept 
   for (int t = 0; t < T; ++t) finish(job, group, token + t, acc[t]);
 }
 
-// Super-blocks that are added up together: Q4_K, Q2_K. A group of four tokens adds up 64 (Q4_K) or 128 (Q2_K) elements at a time, a
-// token on its own the whole block.
-template <class Block, int T>
+// Super-blocks that are added up together: Q4_K, Q2_K. `in_units`: tokens that form a group of four in their mat-mul add
+// up 64 (Q4_K) or 128 (Q2_K) elements at a time, others the whole block.
+template <class Block, int T, bool in_units>
 void super_columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   using P = Packing<Block>;
   constexpr int kSub = P::traits.sub, kAllPairs = P::subs / 2;
-  constexpr int kUnitPairs = T < 4 ? kAllPairs : kSub == 32 ? 1 : 4;
+  constexpr int kUnitPairs = !in_units ? kAllPairs : kSub == 32 ? 1 : 4;
   const std::int64_t blocks = job.cols / kSuperBlock;
   Simd::Rows acc[T], mins[T];
 #pragma GCC unroll 8
@@ -342,7 +343,11 @@ void tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   if constexpr (P::one_sum && P::traits.length == kBlock) {
     columns_tile<Block, T>(job, group, token);
   } else if constexpr (P::one_sum) {
-    super_columns_tile<Block, T>(job, group, token);
+    if (T == 4 && job.batch >= 4) {
+      super_columns_tile<Block, T, T == 4>(job, group, token);
+    } else {
+      super_columns_tile<Block, T, false>(job, group, token);
+    }
   } else if constexpr (P::columns) {
     lanes_tile<Block, T>(job, group, token);
   } else if constexpr (std::is_same_v<Block, BlockIq4Xs>) {

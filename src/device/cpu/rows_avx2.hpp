@@ -48,7 +48,9 @@ struct Simd : Rows256 {
   static Bytes minus(Bytes w) noexcept {
     return {_mm256_sub_epi8(w.a, _mm256_set1_epi8(offset)), _mm256_sub_epi8(w.b, _mm256_set1_epi8(offset))};
   }
-  static Bytes iq4(Bytes w) noexcept { return {iq4_values(w.a), iq4_values(w.b)}; }
+  static Bytes look_up_pair(const std::int8_t* table, Bytes w) noexcept {
+    return {look_up(table, w.a), look_up(table, w.b)};
+  }
 
   static Ints int_lanes_zero() noexcept { return {int_zero(), int_zero()}; }
   static Lanes lanes_zero() noexcept { return {zero(), zero()}; }

@@ -40,9 +40,9 @@ struct Simd : Rows256 {
   static Bytes minus(Bytes w) noexcept {
     return _mm512_sub_epi8(w, _mm512_set1_epi8(offset));
   }
-  static Bytes iq4(Bytes w) noexcept {
-    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Values));
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), w);
+  static Bytes look_up_pair(const std::int8_t* table, Bytes w) noexcept {
+    const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), w);
   }
 
   static Ints int_lanes_zero() noexcept { return _mm512_setzero_si512(); }

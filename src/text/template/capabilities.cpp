@@ -166,4 +166,12 @@ TemplateCaps probe_capabilities(const Program& program, const Limits& limits) {
   return caps;
 }
 
+std::string probe_user_prefix(const Program& program, const Limits& limits) {
+  Trial trial(program, limits);
+  trial.message("user", Trial::text(kMarker));
+  const std::optional<std::string> rendered = trial.run();
+  const std::size_t at = rendered ? rendered->find(kMarker) : std::string::npos;
+  return at == std::string::npos ? std::string() : rendered->substr(0, at);
+}
+
 }  // namespace bankml::jinja
