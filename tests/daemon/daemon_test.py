@@ -166,6 +166,8 @@ class Stop(unittest.TestCase):
 
     def test_closes_idle_connections_and_takes_no_new_ones(self):
         with Daemon(*ENDLESS, "--drain-timeout", "60") as daemon, daemon.start_endless(), daemon.connect() as idle:
+            idle.sendall(request_bytes("GET", "/health"))
+            receive_until(idle, b"}")  # the daemon has taken the connection
             daemon.signal(signal.SIGTERM)
             self.assertEqual(receive_all(idle), b"")
             with self.assertRaises(ConnectionError):
