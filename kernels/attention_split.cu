@@ -1,6 +1,6 @@
 // Attention of few rows, or of caches that the tensor cores don't take: the cells of a row are shared by many blocks (flash-decoding;
-// Dao et al. 2023), each for all heads that read one KV head. Everything is single precision, as in the peer's vector kernel; a
-// quantised K is widened where the peer quantises Q.
+// Dao et al. 2023), each for all heads that read one KV head. Q is rounded to half beside a K of halves where the CPU backend does that;
+// all sums are single precision, where it adds V in halves. A quantised K is widened and Q isn't quantised.
 #include <cmath>
 
 #include "attention_split.cuh"
@@ -64,7 +64,7 @@ __device__ inline void score_cells(const SharedMemory<kGroup>& shared, const Att
 #pragma unroll
     for (int h = 0; h < kGroup; ++h) {
       const float score = warp_sum<kDotLanes>(dot[h]);
-      if (lane == 0) shared.weight[h * kCellsPerBlock + c] = visible ? soft_cap(score, args.softcap) : kNothing;
+      if (lane == 0) shared.weight[h * kCellsPerBlock + c] = visible ? soft_cap(score * args.scale, args.softcap) : kNothing;
     }
   }
 }
@@ -110,7 +110,8 @@ __global__ void __launch_bounds__(kThreads) attend_split(AttentionLaunch args, K
   }
   for (int i = thread; i < kGroup * kv.head_dim_k; i += kThreads) {
     const int h = i / kv.head_dim_k;
-    shared.q[i] = h < heads ? args.q[(row * args.heads + first_head) * kv.head_dim_k + i] * args.scale : 0.0f;
+    const float q = h < heads ? args.q[(row * args.heads + first_head) * kv.head_dim_k + i] : 0.0f;
+    shared.q[i] = args.half_q ? to_float(to_half(q)) : q;
   }
   __syncthreads();
 

@@ -1,7 +1,7 @@
 // Attention of many rows on f16 tensor cores: 64 rows of a head against tiles of cells that arrive while the last one is multiplied
 // (FlashAttention-2; Dao 2023).
 //
-// Q times the scale, K, V and the weights are rounded to half, as in the peer's tensor-core kernel; accumulators are single
+// Q, K, V and the weights are rounded to half, as in the peer's tensor-core kernel; accumulators are single
 // precision, also those of V, where the peer's are halves.
 #include <cmath>
 
@@ -37,7 +37,7 @@ __device__ inline void load_q(typename Tile<kDim>::Shared& shared, const Attenti
   for (int i = threadIdx.x; i < kRowTile * kDim; i += kThreads) {
     const int row = i / kDim, d = i % kDim;
     const bool inside = first_row + row < args.rows;
-    const float q = inside ? args.q[(std::int64_t{first_row + row} * args.heads + head) * kDim + d] * args.scale : 0.0f;
+    const float q = inside ? args.q[(std::int64_t{first_row + row} * args.heads + head) * kDim + d] : 0.0f;
     shared.q[row][d] = to_half(q);
   }
 }
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreads) attend_tiled(AttentionLaunch args, K
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const std::int64_t cell = tile * T::cells + j * 8 + lane % 4 * 2 + i % 2;
-          score[j][i] = inside[i / 2] && cells[i / 2].sees(cell) ? soft_cap(score[j][i], args.softcap) : kNothing;
+          score[j][i] = inside[i / 2] && cells[i / 2].sees(cell) ? soft_cap(score[j][i] * args.scale, args.softcap) : kNothing;
         }
       }
       soft_max_tile<kDim>(rows, score);

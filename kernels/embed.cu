@@ -7,7 +7,7 @@ namespace KERNEL_NAMESPACE {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kSpan = kThreads * kQuad;
+constexpr int kSpan = kThreads * kPiece;
 
 // A thread widens a unit.
 template <class Block>
@@ -17,13 +17,13 @@ __global__ void __launch_bounds__(kThreads) embed_blocks(float* x, WeightPlanes 
   WeightUnit<Block> w;
   load_unit(table, std::int64_t{tokens[blockIdx.y]} * units + unit, w);
   float* to = x + std::int64_t{blockIdx.y} * table.cols + unit * kUnit;
-  for (int e = 0; e < kUnit; e += kQuad) {
-    float y[kQuad];
-    for (int i = 0; i < kQuad; ++i) {
+  for (int e = 0; e < kUnit; e += kPiece) {
+    float y[kPiece];
+    for (int i = 0; i < kPiece; ++i) {
       y[i] = unit_value(w, e + i);
       if (scale != 1.0f) y[i] *= scale;
     }
-    store_quad(to, e, kUnit, y);
+    store_piece(to, e, kUnit, y);
   }
 }
 
@@ -41,12 +41,12 @@ __global__ void __launch_bounds__(kThreads) gather(float* to, const float* from,
   if (column < dim) to[std::int64_t{blockIdx.y} * dim + column] = from[std::int64_t{rows[blockIdx.y]} * dim + column];
 }
 
-__global__ void __launch_bounds__(kThreads) quantize_rows(ActivationPlanes out, const float* x, int rows) {
+__global__ void __launch_bounds__(kThreads) quantize_rows(ActivationPlanes out, const float* x) {
   const std::int64_t row = blockIdx.y;
-  const int column = static_cast<int>(blockIdx.x) * kSpan + static_cast<int>(threadIdx.x) * kQuad;
-  float y[kQuad];
-  load_quad(x + row * out.dim, column, out.dim, y);
-  store_activation(out, row, column, y, rows);
+  const int column = static_cast<int>(blockIdx.x) * kSpan + static_cast<int>(threadIdx.x) * kPiece;
+  float y[kPiece];
+  load_piece(x + row * out.dim, column, out.dim, y);
+  store_activation(out, row, column, y);
 }
 
 int blocks_for(int n, int per_block) {
@@ -74,7 +74,7 @@ void gather_rows(Stream& stream, float* to, const float* from, const std::int32_
 }
 
 void quantize(Stream& stream, const ActivationPlanes& out, const float* x, int rows) {
-  launch(quantize_rows, {.grid = {blocks_for(out.dim, kSpan), rows}, .block = kThreads}, stream, out, x, rows);
+  launch(quantize_rows, {.grid = {blocks_for(out.dim, kSpan), rows}, .block = kThreads}, stream, out, x);
 }
 
 }  // namespace KERNEL_NAMESPACE

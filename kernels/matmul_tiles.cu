@@ -1,9 +1,6 @@
 // Quantised weights and more rows than mat-vec takes: int8 tensor cores, exact within a unit of 32 elements, one single-precision
 // accumulator an output.
-//
-// Rounding points as in the peer's kernel for many rows (docs/arithmetic.md, 5.2): the products of scales of Q2_K, Q4_K and Q5_K are
-// rounded to half, and so are the scales of activations where the type has a minimum. Q6_K and Q3_K add unit by unit, where the peer
-// has an inner sum over 256.
+// Integers are those of the CPU backend; unlike the peer's kernel for many rows (docs/arithmetic.md, 5.2), nothing is rounded to half.
 #include "kernels.cuh"
 #include "matmul_output.cuh"
 #include "ptx.cuh"
@@ -40,10 +37,6 @@ struct alignas(16) Stage {
   float a_sum[kUnits][minima ? minima : 1][minima ? kRows : 1];
 };
 
-__device__ inline float round_half(float x) {
-  return to_float(to_half(x));
-}
-
 // The unit of the weight that this thread unpacks, and its row of activations' scales, both of one step.
 template <class Block, int kRows>
 class Loader {
@@ -54,6 +47,7 @@ class Loader {
     weight_unit_ = (row < weight.rows ? row : first_weight) * units_;
   }
 
+  __device__ const std::int8_t* integers() const { return PlaneLayout<Block>::super ? a_.q8k : a_.q8; }
   __device__ int steps() const { return (units_ + kUnits - 1) / kUnits; }
 
   // From memory to registers, and the activations on their way to `stage`.
@@ -66,7 +60,7 @@ class Loader {
       const int column = step * kUnits * kUnit + part * 16;
       // Rows and columns beyond the ends are zeros.
       const bool inside = first_row_ + row < rows_ && column < a_.dim;
-      const std::int8_t* from = a_.q + (inside ? std::int64_t{first_row_ + row} * a_.dim + column : 0);
+      const std::int8_t* from = integers() + (inside ? std::int64_t{first_row_ + row} * a_.dim + column : 0);
       cp_async_16(&stage.a[row][part * 16], from, inside ? 16 : 0);
     }
     cp_async_commit();
@@ -83,10 +77,7 @@ class Loader {
     for (int h = 0; h < Layout::halves; ++h) {
       float scale = unit_.d, minimum = unit_.m;
       if constexpr (Layout::super) scale *= static_cast<float>(unit_.scale[h]);
-      if constexpr (Layout::super && kMinimum<Block>) {
-        scale = round_half(scale);
-        minimum = round_half(-minimum * static_cast<float>(unit_.min[h]));
-      }
+      if constexpr (Layout::super && kMinimum<Block>) minimum *= -static_cast<float>(unit_.min[h]);
       stage.w_scale[unit][h][row] = scale;
       if constexpr (kMinimum<Block>) stage.w_min[unit][h][row] = minimum;
     }
@@ -95,14 +86,19 @@ class Loader {
  private:
   __device__ void load_scales(Stage<Block, kRows>& stage, int row, int unit, int index) const {
     const bool inside = first_row_ + row < rows_ && index < units_;
-    const std::int64_t block = inside ? std::int64_t{first_row_ + row} * units_ + index : 0;
-    float d = inside ? a_.d[block] : 0.0f;
-    if constexpr (kMinimum<Block>) d = round_half(d);
-    stage.a_scale[unit][row] = d;
-    if constexpr (kMinimum<Block> && kHalves<Block> == 1) {
-      stage.a_sum[unit][0][row] = inside ? a_.s[block] : 0.0f;
-    } else if constexpr (kMinimum<Block>) {
-      for (int h = 0; h < 2; ++h) stage.a_sum[unit][h][row] = inside ? d * static_cast<float>(a_.sums[2 * block + h]) : 0.0f;
+    const std::int64_t at = inside ? std::int64_t{first_row_ + row} * units_ + index : 0;
+    using Layout = PlaneLayout<Block>;
+    if constexpr (!Layout::super) {
+      stage.a_scale[unit][row] = inside ? a_.q8_d[at] : 0.0f;
+      if constexpr (kMinimum<Block>) stage.a_sum[unit][0][row] = inside ? a_.q8_s[at] : 0.0f;
+    } else {
+      const float d = inside ? a_.q8k_d[at / Layout::units] : 0.0f;
+      stage.a_scale[unit][row] = d;
+      if constexpr (kMinimum<Block>) {
+        const int first = a_.q8k_sums[2 * at], second = a_.q8k_sums[2 * at + 1];
+        stage.a_sum[unit][0][row] = d * static_cast<float>(Layout::halves == 2 ? first : first + second);
+        if constexpr (Layout::halves == 2) stage.a_sum[unit][1][row] = d * static_cast<float>(second);
+      }
     }
   }
 

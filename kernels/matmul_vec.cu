@@ -1,7 +1,6 @@
 // Up to eight rows of activations: the weight is streamed past them once, a warp a pair of its rows.
 //
-// Rounding points as in the peer's kernel for few rows (docs/arithmetic.md, 5.2), but for a whole unit where its threads take parts
-// of one; the order of the sum over units is ours.
+// Integers are those of the CPU backend and exact; the floats of units are added in another order.
 #include "kernels.cuh"
 #include "matmul_output.cuh"
 #include "warp.cuh"
@@ -15,10 +14,6 @@ constexpr int kWarps = kThreads / 32;
 // Two rows of the weight share what is loaded of the activations; more would keep too few warps in flight for decode.
 constexpr int kWeightRows = 2;
 
-__device__ inline float round_half(float x) {
-  return to_float(to_half(x));
-}
-
 // A unit of one row of activations.
 struct ActivationUnit {
   std::int32_t q[kUnitWords];
@@ -26,10 +21,11 @@ struct ActivationUnit {
   int sum[2];  // of the integers of either half
 };
 
-template <bool kSums>
+template <class Block>
 __device__ inline void load_activation(const ActivationPlanes& a, std::int64_t row, int unit, ActivationUnit& out) {
+  using Layout = PlaneLayout<Block>;
   const std::int64_t index = row * (a.dim / kUnit) + unit;
-  const int4* q = reinterpret_cast<const int4*>(a.q + index * kUnit);
+  const int4* q = reinterpret_cast<const int4*>((Layout::super ? a.q8k : a.q8) + index * kUnit);
   const int4 first = q[0], second = q[1];
   out.q[0] = first.x;
   out.q[1] = first.y;
@@ -39,41 +35,42 @@ __device__ inline void load_activation(const ActivationPlanes& a, std::int64_t r
   out.q[5] = second.y;
   out.q[6] = second.z;
   out.q[7] = second.w;
-  out.d = a.d[index];
-  out.s = a.s[index];
-  if constexpr (kSums) {
-    out.sum[0] = a.sums[2 * index];
-    out.sum[1] = a.sums[2 * index + 1];
+  if constexpr (Layout::super) {
+    out.d = a.q8k_d[index / Layout::units];
+    if constexpr (Layout::traits.minimum) {
+      out.sum[0] = a.q8k_sums[2 * index];
+      out.sum[1] = a.q8k_sums[2 * index + 1];
+    }
+  } else {
+    out.d = a.q8_d[index];
+    if constexpr (Layout::traits.minimum) out.s = a.q8_s[index];
   }
 }
 
+// sum + w a
 template <class Block>
-__device__ inline float multiply_units(const WeightUnit<Block>& w, const ActivationUnit& a) {
+__device__ inline float multiply_units(const WeightUnit<Block>& w, const ActivationUnit& a, float sum) {
   using Layout = PlaneLayout<Block>;
-  constexpr BlockTraits traits = Layout::traits;
   int half_sum[2] = {};
+#pragma unroll
   for (int i = 0; i < kUnitWords; ++i) half_sum[i / 4] = __dp4a(w.q[i], a.q[i], half_sum[i / 4]);
-  const int sum = half_sum[0] + half_sum[1];
-  if constexpr (!Layout::super && traits.minimum) {
-    return fmaf(static_cast<float>(sum), round_half(w.d * a.d), round_half(w.m * a.s));
-  } else if constexpr (!Layout::super && traits.offset != 0) {
-    // The offset times the sum of the floats, not of their integers.
-    return w.d * (static_cast<float>(sum) * a.d - static_cast<float>(traits.offset) * a.s);
-  } else if constexpr (!Layout::super) {
-    return w.d * a.d * static_cast<float>(sum);
-  } else {
-    int scaled, minimum = 0;
-    if constexpr (Layout::halves == 2) {
-      scaled = half_sum[0] * w.scale[0] + half_sum[1] * w.scale[1];
-      if constexpr (traits.minimum) minimum = a.sum[0] * w.min[0] + a.sum[1] * w.min[1];
-    } else {
-      scaled = sum * w.scale[0];
-      if constexpr (traits.minimum) minimum = (a.sum[0] + a.sum[1]) * w.min[0];
-    }
-    const float value = w.d * (a.d * static_cast<float>(scaled));
-    if constexpr (!traits.minimum) return value;
-    return value - w.m * (a.d * static_cast<float>(minimum));
+  int total = half_sum[0] + half_sum[1];
+  if constexpr (Layout::halves == 2) {
+    total = half_sum[0] * w.scale[0] + half_sum[1] * w.scale[1];
+  } else if constexpr (Layout::super) {
+    total *= w.scale[0];
   }
+  sum = fmaf(w.d * a.d, static_cast<float>(total), sum);
+  if constexpr (Layout::traits.minimum) {
+    if constexpr (!Layout::super) {
+      sum = fmaf(w.m, a.s, sum);
+    } else {
+      const int minimum =
+          Layout::halves == 2 ? a.sum[0] * w.min[0] + a.sum[1] * w.min[Layout::halves - 1] : (a.sum[0] + a.sum[1]) * w.min[0];
+      sum = fmaf(-(w.m * a.d), static_cast<float>(minimum), sum);
+    }
+  }
+  return sum;
 }
 
 // Each lane's sums become those of the warp; lane i writes the i-th of them.
@@ -95,9 +92,6 @@ __device__ inline void write_sums(const MatmulPart& part, std::int64_t first, fl
 
 template <class Block, int kRows>
 __global__ void __launch_bounds__(kThreads) multiply_blocks(MatmulJob job) {
-  using Layout = PlaneLayout<Block>;
-  constexpr BlockTraits traits = Layout::traits;
-  constexpr bool kCodes = !Layout::super && traits.offset != 0;
   const int block = static_cast<int>(blockIdx.x), p = part_of(job, block);
   const MatmulPart& part = job.part[p];
   const std::int64_t first = (std::int64_t{block - job.first_block[p]} * kWarps + threadIdx.x / 32) * kWeightRows;
@@ -108,12 +102,12 @@ __global__ void __launch_bounds__(kThreads) multiply_blocks(MatmulJob job) {
     WeightUnit<Block> w[kWeightRows];
     for (int r = 0; r < kWeightRows; ++r) {
       const std::int64_t row = first + r < part.weight.rows ? first + r : first;
-      load_unit<Block, !kCodes>(part.weight, row * units + unit, w[r]);
+      load_unit(part.weight, row * units + unit, w[r]);
     }
     for (int n = 0; n < kRows; ++n) {
       ActivationUnit a;
-      load_activation<Layout::super && traits.minimum>(job.a, n < job.rows ? n : 0, unit, a);
-      for (int r = 0; r < kWeightRows; ++r) sums[r][n] += multiply_units(w[r], a);
+      load_activation<Block>(job.a, n < job.rows ? n : 0, unit, a);
+      for (int r = 0; r < kWeightRows; ++r) sums[r][n] = multiply_units(w[r], a, sums[r][n]);
     }
   }
   write_sums(part, first, sums, job.rows);

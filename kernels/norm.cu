@@ -1,7 +1,7 @@
 // RMS norm of rows, written as activations, as floats, or added to a residual.
 //
-// Squares are summed in single precision, the peer's CUDA rounding (docs/arithmetic.md, 5.2); the root is exact where the peer's is
-// approximate.
+// Squares are summed in double precision, as on the CPU (docs/arithmetic.md, 3): whatever the order, the sum rounds to the same float,
+// and so the integers behind it are the same. It costs little: a row has few squares beside the products it goes into.
 #include "activation.cuh"
 #include "device/cuda/launchers.hpp"
 
@@ -14,40 +14,42 @@ enum class NormTo { planes, floats, residual };
 
 template <NormTo kTo>
 __global__ void __launch_bounds__(kThreads) rms_norm_rows(ActivationPlanes out, float* floats, NormArgs args) {
-  SHARED(float[kThreads / 32], partial);
+  SHARED(double[kThreads / 32], partial);
   const std::int64_t row = blockIdx.x;
   const float* x = args.x + row * args.dim;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  float y[kQuad], sum = 0;
-  for (int column = threadIdx.x * kQuad; column < args.dim; column += kThreads * kQuad) {
-    load_quad(x, column, args.dim, y);
-    for (int i = 0; i < kQuad; ++i) sum = fmaf(y[i], y[i], sum);
+  float y[kPiece];
+  double sum = 0;
+  for (int column = threadIdx.x * kPiece; column < args.dim; column += kThreads * kPiece) {
+    load_piece(x, column, args.dim, y);
+    for (int i = 0; i < kPiece; ++i) sum += static_cast<double>(y[i] * y[i]);
   }
   sum = warp_sum(sum);
   if (lane == 0) partial[warp] = sum;
   __syncthreads();
   sum = 0;
   for (int w = 0; w < kThreads / 32; ++w) sum += partial[w];
-  const float scale = 1.0f / sqrtf(sum / static_cast<float>(args.dim) + args.eps);
+  const float mean = static_cast<float>(sum / args.dim);
+  const float scale = 1.0f / sqrtf(mean + args.eps);
 
-  for (int first = warp * kWarpSpan; first < args.dim; first += kThreads * kQuad) {
-    const int column = first + lane * kQuad;
-    load_quad(x, column, args.dim, y);
-    for (int i = 0; i < kQuad; ++i) y[i] *= scale;
+  for (int first = warp * kWarpSpan; first < args.dim; first += kThreads * kPiece) {
+    const int column = first + lane * kPiece;
+    load_piece(x, column, args.dim, y);
+    for (int i = 0; i < kPiece; ++i) y[i] *= scale;
     if (args.weight) {
-      float weight[kQuad];
-      load_quad(args.weight, column, args.dim, weight);
-      for (int i = 0; i < kQuad; ++i) y[i] *= weight[i];
+      float weight[kPiece];
+      load_piece(args.weight, column, args.dim, weight);
+      for (int i = 0; i < kPiece; ++i) y[i] *= weight[i];
     }
     if constexpr (kTo == NormTo::planes) {
-      store_activation(out, row, column, y, args.rows);
+      store_activation(out, row, column, y);
     } else {
       if constexpr (kTo == NormTo::residual) {
-        float residual[kQuad];
-        load_quad(floats + row * args.dim, column, args.dim, residual);
-        for (int i = 0; i < kQuad; ++i) y[i] += residual[i];
+        float residual[kPiece];
+        load_piece(floats + row * args.dim, column, args.dim, residual);
+        for (int i = 0; i < kPiece; ++i) y[i] += residual[i];
       }
-      store_quad(floats + row * args.dim, column, args.dim, y);
+      store_piece(floats + row * args.dim, column, args.dim, y);
     }
   }
 }

@@ -1,6 +1,6 @@
 // RoPE (Su et al. 2021), fused with what stands around it: norm of heads before, the rotation of a quantised cache and the store
 // after. A warp takes a head.
-#include "device.cuh"
+#include "activation.cuh"
 #include "device/cuda/launchers.hpp"
 #include "kv_cells.cuh"
 #include "warp.cuh"
@@ -11,13 +11,15 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 
-// The powers of the base are not iterated products, unlike on the CPU: the peer's CUDA form (docs/arithmetic.md, 5.2). Sines are
-// the accurate ones: closer to the truth than its fast ones, which are off by 1e-4 at positions of thousands.
+// The powers of the base are iterated products, as on the CPU (docs/arithmetic.md, 2.6). Sines are the accurate ones: the peer's CUDA
+// backend takes fast ones, which are off by 1e-4 at positions of thousands.
 __global__ void __launch_bounds__(kThreads) rope_angles(RopeTableArgs args) {
   const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (i >= args.rows * args.pairs) return;
   const int row = i / args.pairs, pair = i % args.pairs;
-  const float extrapolated = static_cast<float>(args.position[row]) * args.power[pair] / args.factor[pair];
+  float theta = static_cast<float>(args.position[row]);
+  for (int k = 0; k < pair; ++k) theta *= args.step;
+  const float extrapolated = theta / args.factor[pair];
   float angle = args.freq_scale * extrapolated;
   if (args.ext_factor != 0.0f) {
     const float ramp = (static_cast<float>(pair) - args.low) / fmaxf(0.001f, args.high - args.low);
@@ -41,10 +43,10 @@ struct Head {
     for (int i = lane; i < dim; i += 32) to[i] = x[i];
   }
   __device__ void norm(const float* weight, float eps) const {
-    float sum = 0;
-    for (int i = lane; i < dim; i += 32) sum = fmaf(x[i], x[i], sum);
+    double sum = 0;
+    for (int i = lane; i < dim; i += 32) sum += static_cast<double>(x[i] * x[i]);
     sum = warp_sum(sum);
-    const float factor = 1.0f / sqrtf(sum / static_cast<float>(dim) + eps);
+    const float factor = 1.0f / sqrtf(static_cast<float>(sum / dim) + eps);
     for (int i = lane; i < dim; i += 32) x[i] = x[i] * factor * weight[i];
     __syncwarp();
   }
@@ -88,12 +90,10 @@ struct Head {
     } else {
       for (int block = 0; block < dim / kQ8Block; ++block) {
         const float value = x[block * kQ8Block + lane];
-        const float d = warp_max(fabsf(value)) / 127.0f;
-        const float inverse = d >= 1e-36f ? 1.0f / d : 0.0f;
+        const float most = warp_max(fabsf(value));
         std::byte* at = to + block * kQ8BlockBytes;
-        if (lane == 0) *reinterpret_cast<half*>(at) = to_half(d);
-        const float q = roundf(fminf(fmaxf(value * inverse, -127.0f), 127.0f));  // half away from zero
-        reinterpret_cast<std::int8_t*>(at)[2 + lane] = static_cast<std::int8_t>(q);
+        if (lane == 0) *reinterpret_cast<half*>(at) = to_half(most / 127.0f);
+        reinterpret_cast<std::int8_t*>(at)[2 + lane] = static_cast<std::int8_t>(__float2int_rn(value * quotient(127.0f, most)));
       }
     }
   }

@@ -63,8 +63,8 @@ struct WeightUnit {
   int scale[Layout::halves], min[Layout::halves];
 };
 
-// Unit `index`, counted over all rows. With kOffset the integers are the signed ones; without it types with an offset give codes.
-template <class Block, bool kOffset = true>
+// Unit `index`, counted over all rows.
+template <class Block>
 __device__ inline void load_unit(const WeightPlanes& w, std::int64_t index, WeightUnit<Block>& out) {
   using Layout = PlaneLayout<Block>;
   constexpr BlockTraits traits = Layout::traits;
@@ -88,7 +88,7 @@ __device__ inline void load_unit(const WeightPlanes& w, std::int64_t index, Weig
         code |= ((high[i % traits.high_bits] >> (i / traits.high_bits * traits.high_bits)) & high_mask) << traits.low_bits;
       }
       // Each byte minus the offset: the highest bit keeps the bytes from borrowing from each other.
-      if constexpr (kOffset && traits.offset != 0) {
+      if constexpr (traits.offset != 0) {
         code = ((code | 0x80808080u) - static_cast<std::uint32_t>(traits.offset) * 0x01010101u) ^ 0x80808080u;
       }
       out.q[i] = static_cast<std::int32_t>(code);

@@ -10,8 +10,8 @@ namespace KERNEL_NAMESPACE {
 
 GpuActivation::GpuActivation(Device& device, std::int64_t max_rows, std::int64_t dim, ActFormats formats)
     : Activation(max_rows, dim, formats) {
-  const bool super = has(formats, ActFormats::q8_k), integers = super || has(formats, ActFormats::q8);
-  const int block = super ? kSuperBlock : integers ? kBlock : 1;
+  const bool super = has(formats, ActFormats::q8_k), small = has(formats, ActFormats::q8);
+  const int block = super ? kSuperBlock : small ? kBlock : 1;
   if (max_rows < 1 || dim < 1 || dim % block != 0 || dim > std::numeric_limits<int>::max()) {
     throw Error(ErrorKind::invalid_request, "activation rows: expected a length that is a multiple of " +
                                                 std::to_string(block) + ", got " + std::to_string(max_rows) + " rows of " +
@@ -31,10 +31,12 @@ GpuActivation::GpuActivation(Device& device, std::int64_t max_rows, std::int64_t
     place(planes_.f32, has(formats, ActFormats::f32), dim);
     place(planes_.f16, has(formats, ActFormats::f16), dim);
     place(planes_.bf16, has(formats, ActFormats::bf16), dim);
-    place(planes_.q, integers, dim);
-    place(planes_.d, integers, dim / kBlock);
-    place(planes_.s, integers, dim / kBlock);
-    place(planes_.sums, super, dim / 16);
+    place(planes_.q8, small, dim);
+    place(planes_.q8_d, small, dim / kBlock);
+    place(planes_.q8_s, small, dim / kBlock);
+    place(planes_.q8k, super, dim);
+    place(planes_.q8k_d, super, dim / kSuperBlock);
+    place(planes_.q8k_sums, super, dim / 16);
   };
   place_all();
   memory_ = device.allocate(bytes);

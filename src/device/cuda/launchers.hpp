@@ -15,16 +15,18 @@ inline constexpr int kVecRows = 8;    // rows of activations up to which a weigh
 inline constexpr int kMaxOutputs = 4;  // weights multiplied by one launch
 inline constexpr int kMaxPairs = 256;  // pairs that RoPE turns in a head
 
-// Rows of activations in the forms that mat-muls read; those that aren't wanted are null. q, d and s: blocks of 32 (Q8_1 of the
-// peer's CUDA backend; docs/gguf.md, 4.2): integers, scale, sum of the floats rounded to half.
+// Rows of activations in the forms that mat-muls read; those that aren't wanted are null. Integers, scales and sums are those of the
+// CPU backend (docs/arithmetic.md, 2.3 and 3.1).
 struct ActivationPlanes {
   float* f32 = nullptr;
   half* f16 = nullptr;
   bfloat16* bf16 = nullptr;
-  std::int8_t* q = nullptr;
-  float* d = nullptr;             // rounded to half if it is meant for mat-vec
-  float* s = nullptr;
-  std::int16_t* sums = nullptr;   // of 16 integers: for super-blocks
+  std::int8_t* q8 = nullptr;         // blocks of 32
+  float* q8_d = nullptr;             // scale, rounded to half
+  float* q8_s = nullptr;             // scale times the sum of the integers, rounded to half
+  std::int8_t* q8k = nullptr;        // blocks of 256
+  float* q8k_d = nullptr;            // scale
+  std::int16_t* q8k_sums = nullptr;  // of 16 integers
   int dim = 0;
 };
 
@@ -53,8 +55,8 @@ struct RopeTableArgs {
   int rows = 0, pairs = 0;
   float freq_scale = 1, magnitude = 1;
   float ext_factor = 0, low = 0, high = 0;  // YaRN's ramp; 0: none
-  float power[kMaxPairs] = {};              // base^(-2j / n_rot)
-  float factor[kMaxPairs] = {};             // angle = position * power / factor
+  float step = 1;                           // base^(-2 / n_rot)
+  float factor[kMaxPairs] = {};             // angle = position * step^j / factor
 };
 
 // One layer's part of the KV blocks of a batch.
@@ -95,6 +97,7 @@ struct AttentionLaunch {
   int rows = 0, heads = 0;
   float scale = 1, softcap = 0;
   int window = 0;
+  bool half_q = false;  // Q is rounded to half
   const float* sinks = nullptr;
   int max_splits = 1;
   // Partial softmaxes, (rows, heads, max_splits): weighted sums of V (head_dim_v each), and the pairs of maximum and sum.

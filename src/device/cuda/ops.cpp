@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bankml/base/error.hpp"
+#include "device/cpu/attention_path.hpp"
 #include "device/cpu/hadamard.hpp"
 #include "device/cuda/activation.hpp"
 #include "device/cuda/launchers.hpp"
@@ -137,11 +138,8 @@ void GpuOps::rope_table(Stream& stream, float* table, const RopeParams& params, 
     throw Error(ErrorKind::unsupported, "rotary embedding: expected at most " + std::to_string(2 * kMaxPairs) +
                                             " rotated elements of a head, got " + std::to_string(params.n_rot));
   }
-  const float step = std::pow(params.base, -2.0f / static_cast<float>(params.n_rot));
-  for (int pair = 0; pair < args.pairs; ++pair) {
-    args.power[pair] = std::pow(step, static_cast<float>(pair));
-    args.factor[pair] = params.factors ? params.factors[pair] : 1.0f;
-  }
+  args.step = std::pow(params.base, -2.0f / static_cast<float>(params.n_rot));
+  for (int pair = 0; pair < args.pairs; ++pair) args.factor[pair] = params.factors ? params.factors[pair] : 1.0f;
   args.freq_scale = params.freq_scale;
   args.magnitude = params.attn_factor;
   args.ext_factor = params.ext_factor;
@@ -192,6 +190,7 @@ void GpuOps::attention(Stream& stream, Activation& out, const AttentionArgs& arg
   launch.scale = args.softcap != 0.0f ? args.scale / args.softcap : args.scale;
   launch.softcap = args.softcap;
   launch.window = args.window;
+  launch.half_q = kv.type_k == DType::f16 && batch.rows < kTiledRows;
   launch.sinks = args.sinks;
   launch.max_splits = splits_for(batch.rows, batch.blocks_stride);
   const auto results = static_cast<std::size_t>(std::int64_t{batch.rows} * args.heads * launch.max_splits);
