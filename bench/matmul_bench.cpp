@@ -28,7 +28,7 @@ std::vector<std::byte> make_weight(DType type, std::int64_t rows, std::int64_t c
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
   with_block(type, [&]<class Block>() {
     for (std::size_t i = 0; i < bytes.size() / sizeof(Block); ++i)
-      reinterpret_cast<Block*>(bytes.data())[i].d = to_half(1);
+      set_scale(reinterpret_cast<Block*>(bytes.data())[i].d, 1);
   });
   return bytes;
 }

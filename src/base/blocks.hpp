@@ -3,6 +3,9 @@
 //
 // quants(block, q) writes the integers that multiply the block's scale, in element order: offsets are applied (Q4_0:
 // -8..7), a minimum is not. Scales of sub-blocks come from sub_scale() and sub_min().
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 
 #include "bankml/base/numeric.hpp"
@@ -15,6 +18,27 @@ inline constexpr int kSuperBlock = 256;  // elements of the K-types and of IQ4_X
 // The values that a nibble of IQ4_NL and IQ4_XS stands for.
 inline constexpr std::int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                1,    13,   25,  38,  53,  69,  89,  113};
+
+// The values that a nibble of MXFP4 stands for, doubled so that they are integers: the scale is halved instead.
+inline constexpr std::int8_t kMxfp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// Half of a scale in the format E8M0: 2^(bits - 128).
+struct half_e8m0 {
+  std::uint8_t bits;
+};
+inline float to_float(half_e8m0 scale) noexcept {
+  // The two smallest are subnormal floats.
+  return std::bit_cast<float>(scale.bits < 2 ? 0x00200000u << scale.bits : (scale.bits - 1u) << 23);
+}
+
+// Sets a block's scale to a value, or to the power of two below its size: for made-up weights.
+inline void set_scale(half& scale, float value) noexcept {
+  scale = to_half(value);
+}
+inline void set_scale(half_e8m0& scale, float value) noexcept {
+  constexpr int kBias = 128, kLargest = 254;
+  scale.bits = static_cast<std::uint8_t>(std::clamp(value == 0.0f ? 0 : std::ilogb(value) + kBias, 0, kLargest));
+}
 
 struct BlockQ4_0 {
   half d;
@@ -40,6 +64,10 @@ struct BlockQ8_0 {
 };
 struct BlockIq4Nl {
   half d;
+  std::uint8_t qs[16];
+};
+struct BlockMxfp4 {
+  half_e8m0 d;
   std::uint8_t qs[16];
 };
 struct BlockQ2K {
@@ -79,7 +107,7 @@ struct BlockIq4Xs {
 static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 && sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24);
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockIq4Nl) == 18 && sizeof(BlockQ2K) == 84 && sizeof(BlockQ3K) == 110);
 static_assert(sizeof(BlockQ4K) == 144 && sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210 &&
-              sizeof(BlockIq4Xs) == 136);
+              sizeof(BlockIq4Xs) == 136 && sizeof(BlockMxfp4) == 17);
 
 namespace detail {
 
@@ -121,6 +149,10 @@ inline void quants(const BlockQ8_0& b, std::int8_t* q) noexcept {
 inline void quants(const BlockIq4Nl& b, std::int8_t* q) noexcept {
   detail::nibbles(b, q);
   for (int e = 0; e < kBlock; ++e) q[e] = kIq4Values[q[e]];
+}
+inline void quants(const BlockMxfp4& b, std::int8_t* q) noexcept {
+  detail::nibbles(b, q);
+  for (int e = 0; e < kBlock; ++e) q[e] = kMxfp4Values[q[e]];
 }
 inline void quants(const BlockQ2K& b, std::int8_t* q) noexcept {
   for (int e = 0; e < kSuperBlock; ++e) {
@@ -186,7 +218,7 @@ inline int sub_scale(const BlockIq4Xs& b, int j) noexcept {
 }
 
 // What tells the block types apart once they are decoded. A code is the number stored for an element; its integer is
-// code - offset, or kIq4Values[code]. The kernels' layouts store codes as `low_bits` and `high_bits` apart.
+// code - offset, or table[code]. The kernels' layouts store codes as `low_bits` and `high_bits` apart.
 struct BlockTraits {
   int length;  // elements
   int sub;     // elements of a sub-block with its own scale; 0: none
@@ -194,41 +226,44 @@ struct BlockTraits {
   int high_bits;
   int offset;
   bool minimum;  // has m or dmin
-  bool table;    // codes index kIq4Values
+  const std::int8_t* table;  // of the 16 codes' integers; nullptr: none
 };
 
 template <class Block>
 inline constexpr BlockTraits kTraits{};
 template <>
-inline constexpr BlockTraits kTraits<BlockQ4_0>{kBlock, 0, 4, 0, 8, false, false};
+inline constexpr BlockTraits kTraits<BlockQ4_0>{kBlock, 0, 4, 0, 8, false, nullptr};
 template <>
-inline constexpr BlockTraits kTraits<BlockQ4_1>{kBlock, 0, 4, 0, 0, true, false};
+inline constexpr BlockTraits kTraits<BlockQ4_1>{kBlock, 0, 4, 0, 0, true, nullptr};
 template <>
-inline constexpr BlockTraits kTraits<BlockQ5_0>{kBlock, 0, 4, 1, 16, false, false};
+inline constexpr BlockTraits kTraits<BlockQ5_0>{kBlock, 0, 4, 1, 16, false, nullptr};
 template <>
-inline constexpr BlockTraits kTraits<BlockQ5_1>{kBlock, 0, 4, 1, 0, true, false};
+inline constexpr BlockTraits kTraits<BlockQ5_1>{kBlock, 0, 4, 1, 0, true, nullptr};
 template <>
-inline constexpr BlockTraits kTraits<BlockQ8_0>{kBlock, 0, 8, 0, 0, false, false};
+inline constexpr BlockTraits kTraits<BlockQ8_0>{kBlock, 0, 8, 0, 0, false, nullptr};
 template <>
-inline constexpr BlockTraits kTraits<BlockIq4Nl>{kBlock, 0, 4, 0, 0, false, true};
+inline constexpr BlockTraits kTraits<BlockIq4Nl>{kBlock, 0, 4, 0, 0, false, kIq4Values};
 template <>
-inline constexpr BlockTraits kTraits<BlockQ2K>{kSuperBlock, 16, 2, 0, 0, true, false};
+inline constexpr BlockTraits kTraits<BlockMxfp4>{kBlock, 0, 4, 0, 0, false, kMxfp4Values};
 template <>
-inline constexpr BlockTraits kTraits<BlockQ3K>{kSuperBlock, 16, 2, 1, 4, false, false};
+inline constexpr BlockTraits kTraits<BlockQ2K>{kSuperBlock, 16, 2, 0, 0, true, nullptr};
 template <>
-inline constexpr BlockTraits kTraits<BlockQ4K>{kSuperBlock, 32, 4, 0, 0, true, false};
+inline constexpr BlockTraits kTraits<BlockQ3K>{kSuperBlock, 16, 2, 1, 4, false, nullptr};
 template <>
-inline constexpr BlockTraits kTraits<BlockQ5K>{kSuperBlock, 32, 4, 1, 0, true, false};
+inline constexpr BlockTraits kTraits<BlockQ4K>{kSuperBlock, 32, 4, 0, 0, true, nullptr};
 template <>
-inline constexpr BlockTraits kTraits<BlockQ6K>{kSuperBlock, 16, 4, 2, 32, false, false};
+inline constexpr BlockTraits kTraits<BlockQ5K>{kSuperBlock, 32, 4, 1, 0, true, nullptr};
 template <>
-inline constexpr BlockTraits kTraits<BlockIq4Xs>{kSuperBlock, 32, 4, 0, 0, false, true};
+inline constexpr BlockTraits kTraits<BlockQ6K>{kSuperBlock, 16, 4, 2, 32, false, nullptr};
+template <>
+inline constexpr BlockTraits kTraits<BlockIq4Xs>{kSuperBlock, 32, 4, 0, 0, false, kIq4Values};
 
 template <class Block>
 struct Decoded {
   static constexpr BlockTraits traits = kTraits<Block>;
   static constexpr int subs = traits.sub ? traits.length / traits.sub : 1;
-  half d, m;  // m: also dmin; zero if the type has none
+  decltype(Block::d) d;
+  half m;  // also dmin; zero if the type has none
   std::int8_t q[traits.length];
   std::int8_t scale[subs], min[subs];  // zero if the type has none
 };
@@ -292,6 +327,8 @@ void with_block(DType type, F&& f) {
       return f.template operator()<BlockQ6K>();
     case DType::iq4_xs:
       return f.template operator()<BlockIq4Xs>();
+    case DType::mxfp4:
+      return f.template operator()<BlockMxfp4>();
     case DType::f32:
     case DType::f16:
     case DType::bf16:

@@ -29,6 +29,7 @@ constexpr TypeEntry kTypes[] = {
     {DType::iq4_nl, {"IQ4_NL", kBlock, sizeof(BlockIq4Nl)}},
     {DType::iq4_xs, {"IQ4_XS", kSuperBlock, sizeof(BlockIq4Xs)}},
     {DType::bf16, {"BF16", 1, 2}},
+    {DType::mxfp4, {"MXFP4", kBlock, sizeof(BlockMxfp4)}},
 };
 
 }  // namespace

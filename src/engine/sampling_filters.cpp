@@ -142,6 +142,11 @@ struct Xtc {
   }
 };
 
+// A logit of -infinity stays what it is under the highest finite temperature; divided by infinity it would be NaN.
+float finite(float temperature) noexcept {
+  return std::min(temperature, std::numeric_limits<float>::max());
+}
+
 void scale_by_temperature(CandidateArray& candidates, float temperature) {
   if (temperature > 0.0f) {
     candidates.for_each([temperature](TokenId, float& logit) { logit /= temperature; });
@@ -218,12 +223,13 @@ std::unique_ptr<SamplingStage> make_xtc(const SamplingParams& params) {
 
 std::unique_ptr<SamplingStage> make_plain_temperature(float temperature) {
   if (temperature == 1.0f) return nullptr;
+  temperature = finite(temperature);
   return stage([temperature](CandidateArray& candidates) { scale_by_temperature(candidates, temperature); });
 }
 
 std::unique_ptr<SamplingStage> make_temperature(const SamplingParams& params) {
   if (!(params.dynatemp_range > 0.0f)) return make_plain_temperature(params.temperature);
-  return stage(DynamicTemperature{params.temperature, params.dynatemp_range, params.dynatemp_exponent});
+  return stage(DynamicTemperature{finite(params.temperature), params.dynatemp_range, params.dynatemp_exponent});
 }
 
 }  // namespace bankml

@@ -54,6 +54,7 @@ std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> token)
 // to any chat: the daemon doesn't start with it.
 ChatTemplate make_template(const ChatOptions& chat, const Model& model, const Tokenizer& tokenizer) {
   TemplateOptions options;
+  options.jinja = chat.jinja;
   options.bos_token = token_text(tokenizer, tokenizer.bos());
   options.eos_token = token_text(tokenizer, tokenizer.eos());
   options.adds_bos = tokenizer.adds_bos();

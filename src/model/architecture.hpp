@@ -18,12 +18,24 @@ struct WindowRule {
   bool no_yarn = false;
 };
 
+// Which layers have a mixture of experts for their feed-forward part, and of which kind.
+struct ExpertRule {
+  enum class Use { never, by_key, always } use = Use::never;  // by_key: where expert_count is above 0
+  // The width of an expert: that of the key expert_feed_forward_length, without it the dense width divided by the
+  // experts used; or always the dense width.
+  bool own_width = false;
+  bool shared = false;  // key expert_shared_feed_forward_length
+  bool biases = false;
+  RouterParams router = {};
+};
+
 struct Architecture {
   std::string_view name;
   RopeStyle rope = RopeStyle::neox;
   bool partial_rope = false;  // the rotated part may be shorter than a head
   bool rope_freqs = false;    // may have a tensor of frequency factors
   enum class LongFactors { none, by_scaling_type, always } long_factors = LongFactors::none;
+  int unrotated_every = 0;   // of so many layers the last isn't rotated; 0: all are
   bool rope_switch = false;  // key rope.scaling.finetuned, false: no rotation
 
   bool attention_scale_key = false;
@@ -37,9 +49,12 @@ struct Architecture {
 
   GluKind activation = GluKind::silu;
   bool pre_norms = true, post_norms = false;
+  std::string_view ffn_norm = "ffn_norm";
+  bool sinks = false, all_rows_to_end = false;
   ModelConfig::QkNorm qk_norm = ModelConfig::QkNorm::none;
   ModelConfig::OutputTensor output = ModelConfig::OutputTensor::optional;
   WindowRule window = {};
+  ExpertRule experts = {};
 };
 
 inline constexpr Architecture kArchitectures[] = {
@@ -47,9 +62,14 @@ inline constexpr Architecture kArchitectures[] = {
      .rope = RopeStyle::adjacent,
      .rope_freqs = true,
      .long_factors = Architecture::LongFactors::by_scaling_type,
-     .attention_scale_key = true},
+     .attention_scale_key = true,
+     .experts = {.use = ExpertRule::Use::by_key, .router = {.normalize = true}}},
+    {.name = "smollm3", .rope = RopeStyle::adjacent, .unrotated_every = 4},
     {.name = "qwen2"},
     {.name = "qwen3", .qk_norm = ModelConfig::QkNorm::head},
+    {.name = "qwen3moe",
+     .qk_norm = ModelConfig::QkNorm::head,
+     .experts = {.use = ExpertRule::Use::always, .own_width = true, .router = {.normalize = true}}},
     {.name = "phi3", .partial_rope = true, .long_factors = Architecture::LongFactors::always, .prescaled_q = true},
     {.name = "olmo2",
      .pre_norms = false,
@@ -64,6 +84,25 @@ inline constexpr Architecture kArchitectures[] = {
      .rope_switch = true,
      .attention_scale_key = true,
      .scale_keys = true},
+    {.name = "granitemoe",
+     .rope = RopeStyle::adjacent,
+     .rope_freqs = true,
+     .long_factors = Architecture::LongFactors::by_scaling_type,
+     .rope_switch = true,
+     .attention_scale_key = true,
+     .scale_keys = true,
+     .experts = {.use = ExpertRule::Use::always, .shared = true, .router = {.normalize = true}}},
+    {.name = "gpt-oss",
+     .activation = GluKind::clamped_swiglu,
+     .ffn_norm = "post_attention_norm",
+     .sinks = true,
+     .all_rows_to_end = true,
+     .output = ModelConfig::OutputTensor::required,
+     .window = {.used = true, .period = 2},
+     .experts = {.use = ExpertRule::Use::always,
+                 .own_width = true,
+                 .biases = true,
+                 .router = {.softmax_of_chosen = true}}},
     {.name = "gemma2",
      .partial_rope = true,
      .prescaled_q = true,

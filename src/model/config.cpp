@@ -17,6 +17,7 @@ namespace bankml {
 namespace {
 
 constexpr int kMaxLayers = 512;
+constexpr int kMaxExperts = 1024;
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 
 // The keys of one architecture, with its name as their prefix.
@@ -170,11 +171,40 @@ RopeParams read_rope(const Keys& keys, const RopeOverrides& user, RopeStyle styl
   return rope;
 }
 
-void refuse_experts(const Keys& keys) {
-  if (keys.find_count("expert_count", 0).value_or(0) > 0) {
-    throw Error(ErrorKind::unsupported, fmt::format("{}: key '{}': mixtures of experts are not supported",
-                                                    keys.file().name(), keys.full("expert_count")));
+// Experts used by a row: one number, or one for each layer that all are the same.
+int read_used_experts(const Keys& keys, int stored_layers, int count) {
+  constexpr std::string_view kKey = "expert_used_count";
+  const std::vector<int> used = keys.per_layer(kKey, stored_layers, 1);
+  if (used.front() > count) keys.fail(kKey, "expected at most the {} experts, found {}", count, used.front());
+  if (std::any_of(used.begin(), used.end(), [&](int n) { return n != used.front(); })) {
+    throw Error(ErrorKind::unsupported, fmt::format("{}: key '{}': layers that use different numbers of experts are not "
+                                                    "supported",
+                                                    keys.file().name(), keys.full(kKey)));
   }
+  return used.front();
+}
+
+// After read_layers(). An expert of no known width is as wide as the dense part divided by the number used.
+void read_experts(const Keys& keys, const ExpertRule& rule, int stored_layers, ModelConfig& config) {
+  using Use = ExpertRule::Use;
+  const int count = keys.find_count("expert_count", 0, kMaxExperts).value_or(0);
+  if (count == 0 && rule.use == Use::always) keys.fail("expert_count", "expected experts, found none");
+  if (count == 0) return;
+  if (rule.use == Use::never) {
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{}: key '{}': experts are not supported in this architecture", keys.file().name(),
+                            keys.full("expert_count")));
+  }
+  ExpertConfig& experts = config.experts;
+  experts.count = count;
+  experts.used = read_used_experts(keys, stored_layers, count);
+  experts.router_bias = rule.biases;
+  experts.router = rule.router;
+  const int dense = config.layer.front().hidden;
+  const int own = rule.own_width ? keys.find_count("expert_feed_forward_length", 0).value_or(0) : dense;
+  experts.hidden = own != 0 ? own : dense / experts.used;
+  if (experts.hidden < 1) keys.fail("expert_feed_forward_length", "expected a width above 0, found none");
+  if (rule.shared) experts.shared_hidden = keys.find_count("expert_shared_feed_forward_length", 0).value_or(0);
 }
 
 int read_vocabulary_size(const Keys& keys) {
@@ -201,10 +231,14 @@ void refuse_other_width(const Keys& keys, std::string_view key, int layer, int f
 }
 
 // Query and KV heads and the feed-forward width of every layer, of `stored` layers in the file's arrays.
-std::vector<LayerConfig> read_layers(const Keys& keys, int stored, int used) {
+// Where experts take its place, the width may be missing.
+std::vector<LayerConfig> read_layers(const Keys& keys, int stored, int used, bool needs_width) {
   const auto heads = keys.per_layer("attention.head_count", stored, 1);
   const auto kv_heads = keys.find_per_layer("attention.head_count_kv", stored, 1).value_or(heads);
-  const auto hidden = keys.per_layer("feed_forward_length", stored, 1);
+  constexpr std::string_view kWidth = "feed_forward_length";
+  const auto hidden = needs_width ? keys.per_layer(kWidth, stored, 1)
+                                  : keys.find_per_layer(kWidth, stored, 0)
+                                        .value_or(std::vector<int>(static_cast<std::size_t>(stored), 0));
   std::vector<LayerConfig> layers(static_cast<std::size_t>(used));
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (heads[i] % kv_heads[i] != 0) {
@@ -254,6 +288,9 @@ void read_rotation(const Keys& keys, const RopeOverrides& user, const Architectu
   RopeParams rope = read_rope(keys, user, architecture.rope, n_rot, config.rope_n_ctx_orig);
   if (architecture.rope_switch && !keys.flag("rope.scaling.finetuned", true)) rope.style = RopeStyle::none;
   for (LayerConfig& layer : config.layer) layer.rope = rope;
+  if (const auto every = static_cast<std::size_t>(architecture.unrotated_every); every != 0) {
+    for (std::size_t i = every - 1; i < config.layer.size(); i += every) config.layer[i].rope.style = RopeStyle::none;
+  }
   config.rope_freqs = architecture.rope_freqs;
   // The tensors belong to the scaling that the file was made with, whatever the user asks for.
   using LongFactors = Architecture::LongFactors;
@@ -343,7 +380,6 @@ ModelConfig read_config(const GgufFile& file, const RopeOverrides& overrides) {
   check_overrides(overrides);
   const Architecture& architecture = find_architecture(file);
   const Keys keys(file, architecture.name);
-  refuse_experts(keys);
 
   ModelConfig config;
   config.architecture = architecture.name;
@@ -356,7 +392,8 @@ ModelConfig read_config(const GgufFile& file, const RopeOverrides& overrides) {
   const int stored_layers = keys.count("block_count", 1, kMaxLayers);
   const int extra_layers = keys.find_count("nextn_predict_layers", 0, stored_layers - 1).value_or(0);
   config.layers = stored_layers - extra_layers;
-  config.layer = read_layers(keys, stored_layers, config.layers);
+  config.layer = read_layers(keys, stored_layers, config.layers, !architecture.experts.own_width);
+  read_experts(keys, architecture.experts, stored_layers, config);
   read_head_dims(keys, config);
 
   constexpr std::string_view kEps = "attention.layer_norm_rms_epsilon";
@@ -372,6 +409,9 @@ ModelConfig read_config(const GgufFile& file, const RopeOverrides& overrides) {
   config.activation = architecture.activation;
   config.pre_norms = architecture.pre_norms;
   config.post_norms = architecture.post_norms;
+  config.ffn_norm = architecture.ffn_norm;
+  config.sinks = architecture.sinks;
+  config.all_rows_to_end = architecture.all_rows_to_end;
   config.qk_norm = architecture.qk_norm;
   config.output_tensor = architecture.output;
   return config;

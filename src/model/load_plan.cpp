@@ -60,8 +60,16 @@ void LoadPlan::matrix_rows(std::unique_ptr<Weight>& to, const GgufTensor& tensor
                            std::int64_t rows) {
   const std::size_t stride = row_bytes(tensor.type, tensor.row_length());
   matrices_.push_back(
-      {&to, &tensor, rows,
-       tensor.data.subspan(static_cast<std::size_t>(first) * stride, static_cast<std::size_t>(rows) * stride)});
+      {&to, &tensor, 1, rows,
+       tensor.data.subspan(static_cast<std::size_t>(first) * stride, static_cast<std::size_t>(rows) * stride), 0});
+}
+
+void LoadPlan::expert_rows(std::unique_ptr<Weight>& to, const GgufTensor& tensor, std::int64_t first,
+                           std::int64_t rows) {
+  const std::size_t row = row_bytes(tensor.type, tensor.row_length());
+  const auto experts = static_cast<int>(tensor.dims.size() > 2 ? tensor.dims[2] : 1);
+  matrices_.push_back({&to, &tensor, experts, rows, tensor.data.subspan(static_cast<std::size_t>(first) * row),
+                       static_cast<std::size_t>(tensor.dims[1]) * row});
 }
 
 void LoadPlan::check_float(const GgufTensor& tensor) const {
@@ -76,8 +84,8 @@ void LoadPlan::vector_part(Buffer& to, const GgufTensor& tensor, std::int64_t fi
   vectors_.push_back({&to, &tensor, first, n});
 }
 
-void LoadPlan::optional_vector(Buffer& to, const std::string& name, std::int64_t n) {
-  if (const GgufTensor* const tensor = find(name, {n})) vector(to, *tensor);
+void LoadPlan::optional_vectors(Buffer& to, const std::string& name, Shape shape) {
+  if (const GgufTensor* const tensor = find(name, shape)) vector(to, *tensor);
 }
 
 std::vector<float> LoadPlan::host_vector(const GgufTensor& tensor) const {
@@ -105,7 +113,11 @@ void LoadPlan::load(Device& device, const std::function<void(double)>& progress)
   std::size_t total = 0, done = 0;
   for (const MatrixPart& part : matrices_) total += part.data.size();
   for (const MatrixPart& part : matrices_) {
-    *part.to = device.load_weight(part.tensor->type, part.rows, part.tensor->row_length(), part.data.data());
+    const DType type = part.tensor->type;
+    const std::int64_t cols = part.tensor->row_length();
+    *part.to = part.experts == 1
+                   ? device.load_weight(type, part.rows, cols, part.data.data())
+                   : device.load_experts(type, part.experts, part.rows, cols, part.data.data(), part.stride);
     if (!(*part.to)->uses_source()) file_.discard(part.data);
     done += part.data.size();
     if (progress) progress(static_cast<double>(done) / static_cast<double>(total));

@@ -28,14 +28,19 @@ class LoadPlan {
   // The tensor, which the graph uses from now on; find() gives nullptr for one that is absent.
   const GgufTensor* find(const std::string& name, Shape shape);
   const GgufTensor& require(const std::string& name, Shape shape);
+  const GgufFile& file() const noexcept { return file_; }
+  bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }  // uses and checks nothing
   bool has_rows(const std::string& name, std::int64_t rows) const;  // uses and checks nothing
 
   void matrix(std::unique_ptr<Weight>& to, const GgufTensor& tensor) { matrix_rows(to, tensor, 0, tensor.rows()); }
   void matrix_rows(std::unique_ptr<Weight>& to, const GgufTensor& tensor, std::int64_t first, std::int64_t rows);
+  // Of a tensor of three dimensions, one matrix for each expert: its rows [first, first + rows).
+  void expert_rows(std::unique_ptr<Weight>& to, const GgufTensor& tensor, std::int64_t first, std::int64_t rows);
   // Elements [first, first + n) as f32 on the device.
-  void vector(Buffer& to, const GgufTensor& tensor) { vector_part(to, tensor, 0, tensor.row_length()); }
+  void vector(Buffer& to, const GgufTensor& tensor) { vector_part(to, tensor, 0, tensor.row_length() * tensor.rows()); }
   void vector_part(Buffer& to, const GgufTensor& tensor, std::int64_t first, std::int64_t n);
-  void optional_vector(Buffer& to, const std::string& name, std::int64_t n);
+  void optional_vector(Buffer& to, const std::string& name, std::int64_t n) { optional_vectors(to, name, {n}); }
+  void optional_vectors(Buffer& to, const std::string& name, Shape shape);
   // All elements as f32 in host memory, at once.
   std::vector<float> host_vector(const GgufTensor& tensor) const;
 
@@ -48,8 +53,10 @@ class LoadPlan {
   struct MatrixPart {
     std::unique_ptr<Weight>* to;
     const GgufTensor* tensor;
+    int experts;  // 1: a plain matrix
     std::int64_t rows;
     std::span<const std::byte> data;
+    std::size_t stride;  // bytes from one expert to the next
   };
   struct VectorPart {
     Buffer* to;

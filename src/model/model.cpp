@@ -32,7 +32,13 @@ class LayerPlan {
     const std::int64_t attended = std::int64_t{layer_.heads} * config_.head_dim_v;
     plan_.matrix(w_.output, plan_.require(name("attn_output.weight"), {attended, config_.dim}));
     plan_.optional_vector(w_.output_bias, name("attn_output.bias"), config_.dim);
-    feed_forward();
+    if (config_.sinks) required_vector(w_.sinks, "attn_sinks.weight", layer_.heads);
+    if (config_.experts.count > 0) {
+      experts();
+      shared_expert();
+    } else {
+      feed_forward();
+    }
   }
 
  private:
@@ -48,7 +54,7 @@ class LayerPlan {
   void norms() {
     if (config_.pre_norms) {
       required_vector(w_.attn_norm, "attn_norm.weight", config_.dim);
-      required_vector(w_.ffn_norm, "ffn_norm.weight", config_.dim);
+      required_vector(w_.ffn_norm, config_.ffn_norm + ".weight", config_.dim);
     }
     if (config_.post_norms) {
       required_vector(w_.post_attention_norm, "post_attention_norm.weight", config_.dim);
@@ -103,6 +109,44 @@ class LayerPlan {
     }
     plan_.matrix(w_.down, plan_.require(name("ffn_down.weight"), {hidden, dim}));
     plan_.optional_vector(w_.down_bias, name("ffn_down.bias"), dim);
+  }
+
+  // Gate and up of each expert as two tensors, or as one with the rows of gate before those of up.
+  void experts() {
+    const ExpertConfig& e = config_.experts;
+    const std::int64_t dim = config_.dim, hidden = e.hidden, count = e.count;
+    refuse_experts_apart();
+    plan_.matrix(w_.router, plan_.require(name("ffn_gate_inp.weight"), {dim, count}));
+    if (const GgufTensor* const fused = plan_.find(name("ffn_gate_up_exps.weight"), {dim, 2 * hidden, count})) {
+      plan_.expert_rows(w_.gate, *fused, 0, hidden);
+      plan_.expert_rows(w_.up, *fused, hidden, hidden);
+    } else {
+      plan_.expert_rows(w_.gate, plan_.require(name("ffn_gate_exps.weight"), {dim, hidden, count}), 0, hidden);
+      plan_.expert_rows(w_.up, plan_.require(name("ffn_up_exps.weight"), {dim, hidden, count}), 0, hidden);
+    }
+    plan_.expert_rows(w_.down, plan_.require(name("ffn_down_exps.weight"), {hidden, dim, count}), 0, dim);
+    if (!e.router_bias) return;
+    plan_.optional_vector(w_.router_bias, name("ffn_gate_inp.bias"), count);
+    plan_.optional_vectors(w_.gate_bias, name("ffn_gate_exps.bias"), {hidden, count});
+    plan_.optional_vectors(w_.up_bias, name("ffn_up_exps.bias"), {hidden, count});
+    plan_.optional_vectors(w_.down_bias, name("ffn_down_exps.bias"), {dim, count});
+  }
+
+  void shared_expert() {
+    const std::int64_t dim = config_.dim, hidden = config_.experts.shared_hidden;
+    if (hidden == 0) return;
+    plan_.matrix(w_.shared_gate, plan_.require(name("ffn_gate_shexp.weight"), {dim, hidden}));
+    plan_.matrix(w_.shared_up, plan_.require(name("ffn_up_shexp.weight"), {dim, hidden}));
+    plan_.matrix(w_.shared_down, plan_.require(name("ffn_down_shexp.weight"), {hidden, dim}));
+  }
+
+  // Files of before 2024-04 have a tensor for each expert.
+  void refuse_experts_apart() const {
+    if (!plan_.has(name("ffn_gate.0.weight"))) return;
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{}: tensor '{}': a tensor for each expert is not supported, expected one for all of a layer: "
+                            "convert the model again",
+                            plan_.file().name(), name("ffn_gate.0.weight")));
   }
 
   LoadPlan& plan_;

@@ -84,6 +84,8 @@ struct Transformer::Impl {
   void allocate_scratch() {
     std::int64_t q_width = 0, k_width = 0, v_width = 0, hidden = 0;
     ActFormats in = ActFormats::none, attended = ActFormats::none, gated = ActFormats::none;
+    ActFormats shared = ActFormats::none;
+    const ExpertConfig& experts = config.experts;
     for (std::size_t i = 0; i < config.layer.size(); ++i) {
       const LayerConfig& layer = config.layer[i];
       const LayerWeights& w = model.layers()[i];
@@ -91,9 +93,12 @@ struct Transformer::Impl {
       k_width = std::max(k_width, std::int64_t{layer.kv_heads} * config.head_dim_k);
       v_width = std::max(v_width, std::int64_t{layer.kv_heads} * config.head_dim_v);
       hidden = std::max(hidden, std::int64_t{layer.hidden});
-      for (const auto* weight : {&w.q, &w.k, &w.v, &w.gate, &w.up}) in = in | activation_format((*weight)->type());
+      for (const auto* weight : {&w.q, &w.k, &w.v, &w.gate, &w.up, &w.router, &w.shared_gate, &w.shared_up}) {
+        if (*weight) in = in | activation_format((*weight)->type());
+      }
       attended = attended | activation_format(w.output->type());
       gated = gated | activation_format(w.down->type());
+      if (w.shared_down) shared = shared | activation_format(w.shared_down->type());
     }
     const LayerConfig& first = config.layer.front();
     const std::int64_t rows = limits.max_rows;
@@ -101,13 +106,26 @@ struct Transformer::Impl {
     q = floats(rows, q_width);
     k = floats(rows, k_width);
     v = floats(rows, v_width);
-    gate = floats(rows, hidden);
-    up = floats(rows, hidden);
+    // Rows of the feed-forward part: with experts one for each pair.
+    const std::int64_t pairs = experts.count > 0 ? rows * experts.used : rows;
+    if (experts.count > 0) {
+      hidden = experts.hidden;
+      choice = device.make_expert_choice(limits.max_rows, experts.count, experts.used);
+      scores = floats(rows, experts.count);
+      expert_branch = floats(pairs, config.dim);
+    }
+    if (experts.shared_hidden > 0) {
+      shared_gate = floats(rows, experts.shared_hidden);
+      shared_up = floats(rows, experts.shared_hidden);
+      shared_activated = device.make_activation(rows, experts.shared_hidden, shared);
+    }
+    gate = floats(pairs, hidden);
+    up = floats(pairs, hidden);
     x_logits = floats(limits.max_logit_rows, config.dim);
-    if (config.post_norms) branch = floats(rows, config.dim);
+    if (config.post_norms || experts.shared_hidden > 0) branch = floats(rows, config.dim);
     normed = device.make_activation(rows, config.dim, in);
     attention = device.make_activation(rows, std::int64_t{first.heads} * config.head_dim_v, attended);
-    activated = device.make_activation(rows, hidden, gated);
+    activated = device.make_activation(pairs, hidden, gated);
     final = device.make_activation(limits.max_logit_rows, config.dim, activation_format(model.output().type()));
     logits = device.allocate_host(static_cast<std::size_t>(limits.max_logit_rows) *
                                   static_cast<std::size_t>(config.vocab) * sizeof(float));
@@ -137,6 +155,7 @@ struct Transformer::Impl {
   const std::int32_t* upload_cell_positions(std::span<KvSequence* const> sequences);
   void layer(std::size_t index, const BatchView& batch, int& n, bool last, int n_logits);
   void feed_forward(std::size_t index, float* residual, int n);
+  void mix_experts(const LayerWeights& w, float* residual, int n);
   void project(float* residual, const Weight& weight, const Buffer& bias, const Buffer& post_norm, const Activation& in,
                int n);
 
@@ -155,7 +174,9 @@ struct Transformer::Impl {
   std::vector<std::int64_t> length_before, length_needed;  // per sequence of a batch; kept, so that no pass allocates
   Buffer cell_positions, cell_positions_host, moved_cells, moved_cells_host;
   Buffer x, q, k, v, gate, up, branch, x_logits, logits;
-  std::unique_ptr<Activation> normed, attention, activated, final;
+  Buffer scores, expert_branch, shared_gate, shared_up;
+  std::unique_ptr<ExpertChoice> choice;
+  std::unique_ptr<Activation> normed, attention, activated, shared_activated, final;
 };
 
 BatchView Transformer::Impl::prepare(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences) {
@@ -235,11 +256,43 @@ void Transformer::Impl::feed_forward(std::size_t index, float* residual, int n) 
   } else {
     ops.quantize(*stream, *normed, residual, n);
   }
+  if (choice) return mix_experts(w, residual, n);
   const MatmulOutput outputs[] = {{w.gate.get(), gate.as<float>(), w.gate_bias.as<float>()},
                                   {w.up.get(), up.as<float>(), w.up_bias.as<float>()}};
   ops.matmul(*stream, outputs, *normed, n);
   ops.glu(*stream, *activated, gate.as<float>(), up.as<float>(), n, config.activation);
   project(residual, *w.down, w.down_bias, w.post_ffw_norm, *activated, n);
+}
+
+// The experts of each row, and the one of every row, of the rows in `normed` (docs/architectures.md, section 6).
+void Transformer::Impl::mix_experts(const LayerWeights& w, float* residual, int n) {
+  const MatmulOutput router{w.router.get(), scores.as<float>(), w.router_bias.as<float>()};
+  ops.matmul(*stream, {&router, 1}, *normed, n);
+  ops.route(*stream, *choice, scores.as<float>(), config.experts.router, n);
+  const ExpertOutput in[] = {{w.gate.get(), gate.as<float>(), w.gate_bias.as<float>()},
+                             {w.up.get(), up.as<float>(), w.up_bias.as<float>()}};
+  ops.matmul_experts(*stream, in, *normed, ExpertInput::rows, *choice, n);
+  const int pairs = n * choice->used();
+  ops.glu(*stream, *activated, gate.as<float>(), up.as<float>(), pairs, config.activation);
+  const ExpertOutput out{w.down.get(), expert_branch.as<float>(), w.down_bias.as<float>()};
+  ops.matmul_experts(*stream, {&out, 1}, *activated, ExpertInput::pairs, *choice, n);
+
+  ExpertSum sum;
+  sum.out = residual;
+  sum.branch = expert_branch.as<float>();
+  sum.residual = residual;
+  sum.scale = config.residual_scale;
+  sum.dim = config.dim;
+  if (shared_activated) {
+    const MatmulOutput shared_in[] = {{w.shared_gate.get(), shared_gate.as<float>()},
+                                      {w.shared_up.get(), shared_up.as<float>()}};
+    ops.matmul(*stream, shared_in, *normed, n);
+    ops.glu(*stream, *shared_activated, shared_gate.as<float>(), shared_up.as<float>(), n, config.activation);
+    const MatmulOutput shared_out{w.shared_down.get(), branch.as<float>()};
+    ops.matmul(*stream, {&shared_out, 1}, *shared_activated, n);
+    sum.shared = branch.as<float>();
+  }
+  ops.sum_experts(*stream, sum, *choice, n);
 }
 
 void Transformer::Impl::layer(std::size_t index, const BatchView& batch, int& n, bool last, int n_logits) {
@@ -286,19 +339,22 @@ void Transformer::Impl::layer(std::size_t index, const BatchView& batch, int& n,
   attend.scale = config.attention_scale;
   attend.softcap = config.attention_softcap;
   attend.window = c.window;
+  attend.sinks = w.sinks.as<float>();
   ops.attention(*stream, *attention, attend, kv, batch);
   project(residual, *w.output, w.output_bias, w.post_attention_norm, *attention, n);
-  if (last) {
-    // Of the last layer, only the rows whose logits are wanted go on: the number of rows is part of the arithmetic.
+  // Of the last layer, only the rows whose logits are wanted go on: the number of rows is part of the arithmetic.
+  const auto keep_logit_rows = [&] {
     if (n_logits < n) {
       ops.gather_rows(*stream, x_logits.as<float>(), residual, arrays.on_device(arrays.logit_rows()), n_logits,
                       config.dim);
       residual = x_logits.as<float>();
     }
     n = n_logits;
-  }
+  };
+  if (last && !config.all_rows_to_end) keep_logit_rows();
   feed_forward(index, residual, n);
   if (!last) return;
+  if (config.all_rows_to_end) keep_logit_rows();
   ops.rms_norm(*stream, *final, residual, model.output_norm(), n, config.norm_eps);
   const MatmulOutput head{&model.output(), logits.as<float>(), model.output_bias()};
   ops.matmul(*stream, {&head, 1}, *final, n);

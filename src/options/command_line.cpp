@@ -2,11 +2,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <boost/json/array.hpp>
 #include <map>
 #include <utility>
 
 #include "bankml/base/error.hpp"
 #include "bankml/options/options.hpp"
+#include "bankml/text/chat_template.hpp"
 #include "options/flag.hpp"
 #include "options/values.hpp"
 
@@ -178,6 +180,8 @@ class Parser {
       warn("idle slots are not saved: there is no prompt cache to save them to");
     }
     o.server.verbose = o.log.verbosity > kLastLogLevel;
+    o.server.batch = o.engine.batch;
+    o.server.defaults.n_predict = o.engine.n_predict;
     check_template();
     if (!o.model_path.empty()) {
       o.model_id = o.model_path;
@@ -191,13 +195,16 @@ class Parser {
 
   void check_template() {
     const ChatOptions& chat = options().chat;
-    if (chat.jinja) return;
-    const std::string& text = chat.chat_template;
-    const bool is_jinja = text.find("{{") != std::string::npos || text.find("{%") != std::string::npos;
-    if (!text.empty() && text != "chatml" && !is_jinja) {
-      throw Error(ErrorKind::unsupported, fmt::format("--chat-template: no built-in format '{}'; chatml is", text));
+    if (chat.chat_template.empty()) return;
+    try {
+      TemplateOptions template_options;
+      template_options.jinja = chat.jinja;
+      const boost::json::object message{{"role", "user"}, {"content", "test"}};
+      ChatTemplate(chat.chat_template, std::move(template_options))
+          .render({{"messages", boost::json::array{message}}});
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("--chat-template: the template is not supported: {}", error.what()));
     }
-    warn("--no-jinja: templates are rendered as with --jinja all the same");
   }
 
   const Environment& environment_;

@@ -189,7 +189,6 @@ FlagSection placement_flags() {
            .env = "LLAMA_ARG_UI_CONFIG_FILE",
            .help = "the same from a file",
            .no_effect = "the page has no settings"},
-          {.names = {"--spm-infill"}, .help = "suffix first in infill", .no_effect = "infill is not built"},
           {.names = {"--spec-draft-n-max"}, .value = "N", .help = "draft tokens at most", .no_effect = kNoDraft},
           {.names = {"--spec-draft-n-min"}, .value = "N", .help = "draft tokens at least", .no_effect = kNoDraft},
           {.names = {"--no-mmproj"}, .help = "no projector", .no_effect = kNoMedia},

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/completion_request.hpp"
@@ -38,12 +39,16 @@ class AnswerFormat {
   virtual void append_piece(std::size_t index, const Piece& piece, std::string& out) = 0;
   virtual void append_done(std::size_t index, const Done& done, std::string& out) = 0;
   virtual void append_end(std::string& out) = 0;  // after the last task
+  // In place of everything that would have followed.
+  virtual void append_error(const Failed& failure, std::string& out);
   // The answer to a request that does not stream, from the results of all its tasks.
   virtual boost::json::value whole(std::span<const Done> results) = 0;
 };
 
 // "data: ..." and an empty line.
 void append_event(std::string& out, const boost::json::value& data);
+// The same after "event: NAME".
+void append_named_event(std::string& out, std::string_view name, const boost::json::value& data);
 
 // /completion. The generation outlives the format.
 std::unique_ptr<AnswerFormat> make_native_format(const Generation& generation);
@@ -52,7 +57,14 @@ std::unique_ptr<AnswerFormat> make_completions_format(const Generation& generati
 // /v1/chat/completions.
 std::unique_ptr<AnswerFormat> make_chat_format(const Generation& generation);
 
-// The final object of /completion, which is also the `__verbose` field of the other formats.
+// /v1/responses.
+std::unique_ptr<AnswerFormat> make_responses_format(const Generation& generation);
+// /v1/messages.
+std::unique_ptr<AnswerFormat> make_messages_format(const Generation& generation);
+
+// The objects of /completion for a piece and for the end, which are also the `__verbose` field of the other formats.
+boost::json::object native_piece(const Generation& generation, std::size_t index, std::string_view text, TokenId token,
+                                 const Timings& timings);
 boost::json::object native_result(const Generation& generation, std::size_t index, const Done& done);
 
 }  // namespace bankml

@@ -23,9 +23,10 @@ constexpr float kMaxAdaptiveDecay = 0.99f;
 
 // Refuses what would otherwise be ignored silently although it changes the text.
 void refuse_unsupported(const Fields& fields) {
-  std::string grammar;
-  fields.read("grammar", grammar);
-  if (!grammar.empty()) throw Error(ErrorKind::unsupported, "field 'grammar': grammars are not supported");
+  const auto* grammar = fields.find("grammar");
+  if (grammar != nullptr && grammar->is_string() && !grammar->get_string().empty()) {
+    throw Error(ErrorKind::unsupported, "field 'grammar': grammars are not supported");
+  }
   if (fields.find("json_schema") != nullptr) {
     throw Error(ErrorKind::unsupported, "field 'json_schema': JSON schemas are not supported");
   }
@@ -130,7 +131,7 @@ void read_logit_bias(const Fields& fields, const Tokenizer& tokenizer, SamplingP
 
 void read_sampling(const Fields& fields, const Tokenizer& tokenizer, SamplingParams& sampling) {
   fields.read_wrapped("seed", sampling.seed);
-  fields.read_clamped("temperature", sampling.temperature, 0.0f);
+  fields.read_clamped("temperature", sampling.temperature, 0.0f, std::numeric_limits<float>::infinity());
   fields.read_clamped("dynatemp_range", sampling.dynatemp_range);
   fields.read_clamped("dynatemp_exponent", sampling.dynatemp_exponent);
   fields.read_clamped({"top_k"}, sampling.top_k, 0);
@@ -180,7 +181,7 @@ void read_limits(const Fields& fields, CompletionParams& params) {
   fields.read_checked({"n_discard"}, params.n_discard, 0);
   fields.read_checked({"n_indent"}, params.n_indent, 0);
   fields.read_checked({"n_cache_reuse"}, params.n_cache_reuse, 0);
-  fields.read_checked({"t_max_predict_ms"}, params.t_max_predict_ms, -1);
+  fields.read_checked("t_max_predict_ms", params.t_max_predict_ms, -1);
   fields.read_clamped({"n_probs", "logprobs"}, params.n_probs);
   fields.read("post_sampling_probs", params.post_sampling_probs);
   fields.read("return_progress", params.return_progress);
@@ -192,18 +193,63 @@ void read_limits(const Fields& fields, CompletionParams& params) {
   read_stop(fields, params.stop);
 }
 
-// Names of the formats in which a model's thinking may be returned. All leave it in the content as long as it is not
-// parsed.
 void read_reasoning_format(const Fields& fields, std::string& format) {
-  static constexpr std::array<std::string_view, 4> kFormats = {"none", "auto", "deepseek", "deepseek-legacy"};
   fields.read("reasoning_format", format);
-  if (std::ranges::find(kFormats, format) == kFormats.end()) {
+  if (!is_reasoning_format(format)) {
     throw_invalid(
         fmt::format("field 'reasoning_format': expected none, auto, deepseek or deepseek-legacy, got '{}'", format));
   }
 }
 
+// Arrays of anything but strings are ignored as a whole.
+void read_response_fields(const Fields& fields, std::vector<std::string>& names) {
+  const auto* value = fields.find("response_fields");
+  if (value == nullptr || !value->is_array()) return;
+  const auto& array = value->get_array();
+  if (std::ranges::all_of(array, [](const auto& name) { return name.is_string(); })) {
+    names = string_elements(array, "response_fields");
+  }
+}
+
+// Names of the numbers in the field `chat_format`.
+constexpr std::array kChatFormats = {kChatFormatOfTexts, "peg-simple", kChatFormatOfTemplates, "peg-gemma4",
+                                     "peg-minimax-m3"};
+
+// Fields that llama-server's own chat front end fills in for its parsers and grammars. There are none here: what does
+// not change the text is checked and repeated, the rest is refused.
+void read_parser_fields(const Fields& fields, EchoedSettings& echoed) {
+  bool ignored_flag = false;
+  for (const std::string_view name : {"reasoning_control", "parse_tool_calls", "echo"}) {
+    fields.read(name, ignored_flag);
+  }
+  std::string ignored_text;
+  for (const std::string_view name :
+       {"chat_parser", "reasoning_budget_start_tag", "reasoning_budget_end_tag", "reasoning_budget_message"}) {
+    fields.read(name, ignored_text);
+  }
+  int ignored_budget = -1;
+  fields.read_checked({"reasoning_budget_tokens"}, ignored_budget, -1);
+  for (const std::string_view name : {"reasoning_budget_end_tags", "preserved_tokens", "grammar_triggers"}) {
+    const auto* value = fields.find(name);
+    if (value == nullptr || (value->is_array() && value->get_array().empty())) continue;
+    if (!value->is_array()) {
+      throw_invalid(fmt::format("field '{}': expected an array, got {}", name, json_type_name(*value)));
+    }
+    throw Error(ErrorKind::unsupported, fmt::format("field '{}': only an empty array is supported", name));
+  }
+  fields.read("grammar_lazy", echoed.grammar_lazy);
+  fields.read("generation_prompt", echoed.generation_prompt);
+  int format = -1;
+  fields.read_checked({"chat_format"}, format, 0, static_cast<int>(kChatFormats.size()) - 1);
+  if (format >= 0) echoed.chat_format = kChatFormats[static_cast<std::size_t>(format)];
+}
+
 }  // namespace
+
+bool is_reasoning_format(std::string_view name) noexcept {
+  static constexpr std::array<std::string_view, 4> kFormats = {"none", "auto", "deepseek", "deepseek-legacy"};
+  return std::ranges::find(kFormats, name) != kFormats.end();
+}
 
 CompletionRequest parse_completion_request(const boost::json::object& body, const ServerOptions& options,
                                            const Tokenizer& tokenizer, int slots) {
@@ -224,11 +270,8 @@ CompletionRequest parse_completion_request(const boost::json::object& body, cons
       stream_options != nullptr && stream_options->is_object()) {
     Fields(stream_options->get_object()).read("include_usage", request.include_usage);
   }
-  if (const auto* names = fields.find("response_fields"); names != nullptr && names->is_array()) {
-    for (const auto& name : names->get_array()) {
-      if (name.is_string()) request.response_fields.emplace_back(name.get_string());
-    }
-  }
+  read_response_fields(fields, request.response_fields);
+  read_parser_fields(fields, request.echoed);
   read_limits(fields, request.params);
   read_sampling(fields, tokenizer, request.params.sampling);
   refuse_unsupported(fields);

@@ -2,17 +2,23 @@
 // The fields that all generating endpoints share (docs/http-api.md 7), as types.
 #include <boost/json/object.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bankml/server/server.hpp"
 
 namespace bankml {
 
+// The parser that llama-server would read an answer with: of raw texts, and of what a chat template asked for.
+inline constexpr const char* kChatFormatOfTexts = "Content-only";
+inline constexpr const char* kChatFormatOfTemplates = "peg-native";
+
 // What answers only repeat in their `generation_settings`.
 struct EchoedSettings {
   bool stream = false;
   bool backend_sampling = false;
-  std::string chat_format = "Content-only";
+  bool grammar_lazy = false;
+  std::string chat_format = kChatFormatOfTexts;
   std::string reasoning_format = "none";
   std::string generation_prompt;
 };
@@ -30,6 +36,9 @@ struct CompletionRequest {
   std::string prefill;          // chat: the assistant text that is being continued
   bool streams_prefill = true;  // chat: whether a stream repeats it
 };
+
+// Whether it names a way to return a model's thinking.
+bool is_reasoning_format(std::string_view name) noexcept;
 
 // Fields that are absent take their value from `options`. `slots`: how many copies may be asked for.
 // Throws Error(invalid_request) for a field of the wrong type or out of range, Error(unsupported) for what isn't built

@@ -15,11 +15,21 @@ namespace {
 // Deeper bodies are refused as malformed: reading and destroying nested values recurses.
 constexpr std::size_t kMaxDepth = 500;
 
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 constexpr double kTwoTo63 = 9223372036854775808.0;
 
 [[noreturn]] void throw_type(std::string_view name, std::string_view expected, const boost::json::value& value) {
   throw Error(ErrorKind::invalid_request,
               fmt::format("field '{}': expected {}, got {}", name, expected, json_type_name(value)));
+}
+
+// JSON has no infinity: one in the result was a number too large to read.
+bool is_finite(const boost::json::value& value) noexcept {
+  if (const double* number = value.if_double()) return std::isfinite(*number);
+  if (const auto* array = value.if_array()) return std::ranges::all_of(*array, is_finite);
+  const auto* object = value.if_object();
+  return object == nullptr || std::ranges::all_of(*object, [](const auto& member) { return is_finite(member.value()); });
 }
 
 }  // namespace
@@ -28,8 +38,12 @@ boost::json::object parse_body(std::string_view body) {
   boost::json::parse_options options;
   options.max_depth = kMaxDepth;
   boost::system::error_code error;
+  if (body.starts_with(kByteOrderMark)) body.remove_prefix(kByteOrderMark.size());
   boost::json::value value = boost::json::parse({body.data(), body.size()}, error, {}, options);
   if (error) throw Error(ErrorKind::internal, fmt::format("the request body is not valid JSON: {}", error.message()));
+  if (!is_finite(value)) {
+    throw Error(ErrorKind::internal, "the request body is not valid JSON: it holds a number that is out of range");
+  }
   if (!value.is_object()) return {};
   return std::move(value.get_object());
 }
@@ -105,13 +119,16 @@ void Fields::read(std::string_view name, std::string& out) const {
   out = value->get_string();
 }
 
-void Fields::read_checked(Names names, std::int64_t& out, std::int64_t min) const {
-  const auto found = first(names);
-  if (!found) return;
-  const std::int64_t number = integer(*found);
-  if (number < min) {
+void Fields::read_checked(std::string_view name, std::int64_t& out, std::int64_t min) const {
+  const auto* value = find(name);
+  if (value == nullptr) return;
+  if (value->is_bool()) throw_type(name, "a number", *value);
+  const std::int64_t number = integer({name, value});
+  const double* real = value->if_double();
+  if (number < min || value->is_uint64() || (real != nullptr && *real >= kTwoTo63)) {
     throw Error(ErrorKind::invalid_request,
-                fmt::format("field '{}': expected a value of at least {}, got {}", found->name, min, number));
+                fmt::format("field '{}': expected a value from {} to {}, got {}", name, min,
+                            std::numeric_limits<std::int64_t>::max(), as_number(*value).value_or(0)));
   }
   out = number;
 }
@@ -138,7 +155,8 @@ void Fields::read_clamped(std::string_view name, float& out, float min, float ma
   const auto number = as_number(*value);
   if (!number) throw_type(name, "a number", *value);
   if (std::isnan(*number)) throw Error(ErrorKind::invalid_request, fmt::format("field '{}': not a number", name));
-  out = static_cast<float>(std::clamp<double>(*number, min, max));
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  out = *number > kLargest ? max : static_cast<float>(std::clamp<double>(*number, min, std::min(max, kLargest)));
 }
 
 void Fields::read_wrapped(std::string_view name, std::uint32_t& out) const {

@@ -14,8 +14,8 @@
 
 namespace bankml {
 
-// Parses a request body. Throws Error(internal), which is llama-server's answer to a body that is not JSON. A body that
-// is not an object has no fields.
+// Parses a request body. Throws Error(internal), which is llama-server's answer to a body that is not JSON, and to a
+// number that no double holds. A body that is not an object has no fields.
 boost::json::object parse_body(std::string_view body);
 
 // "string", "number", "boolean", "array", "object" or "null".
@@ -43,8 +43,10 @@ class Fields {
   void read(std::string_view name, bool& out) const;
   void read(std::string_view name, std::string& out) const;
   void read_checked(Names names, int& out, int min, int max = kMaxInt) const;
-  void read_checked(Names names, std::int64_t& out, std::int64_t min) const;
+  // No booleans here, and nothing beyond the range of the type.
+  void read_checked(std::string_view name, std::int64_t& out, std::int64_t min) const;
   void read_clamped(Names names, int& out, int min = kMinInt, int max = kMaxInt) const;
+  // A number above the largest float is infinity where `max` is.
   void read_clamped(std::string_view name, float& out, float min = std::numeric_limits<float>::lowest(),
                     float max = std::numeric_limits<float>::max()) const;
   // Any number, its low 32 bits.

@@ -1,11 +1,13 @@
 #include "server/generation_reply.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "bankml/base/log.hpp"
 #include "server/errors.hpp"
 #include "server/mailbox.hpp"
+#include "server/shapes.hpp"
 
 namespace bankml {
 namespace {
@@ -105,7 +107,7 @@ class GenerationReply final : public PendingReply {
       part.response = error_response(event);
       return;
     }
-    append_event(part.text, boost::json::object{{"error", error_object(event)}});
+    format_->append_error(event, part.text);
     part.finished = true;
   }
 
@@ -124,11 +126,42 @@ class GenerationReply final : public PendingReply {
   bool streaming_ = false;
 };
 
+constexpr std::size_t kIdLength = 32;
+
+// One task for each copy of each prompt. Copies draw from seeds that follow the requested one.
+std::vector<GenerationTask> make_tasks(std::vector<TokenIds> prompts, const CompletionRequest& request) {
+  std::vector<std::shared_ptr<const CompletionParams>> params;
+  for (int copy = 0; copy < request.copies; ++copy) {
+    CompletionParams own = request.params;
+    own.keep_probabilities = !request.stream;
+    if (own.sampling.seed != kRandomSeed) own.sampling.seed += static_cast<std::uint32_t>(copy);
+    params.push_back(std::make_shared<const CompletionParams>(std::move(own)));
+  }
+  std::vector<GenerationTask> tasks;
+  tasks.reserve(prompts.size() * params.size());
+  for (TokenIds& prompt : prompts) {
+    for (const auto& own : params) tasks.push_back({prompt, own});
+  }
+  return tasks;
+}
+
 }  // namespace
 
 std::unique_ptr<PendingReply> make_generation_reply(CompletionService& engine, Generation generation,
                                                     MakeFormat make_format) {
   return std::make_unique<GenerationReply>(engine, std::move(generation), make_format);
+}
+
+Reply generate(const App& app, CompletionRequest request, std::vector<TokenIds> prompts, MakeFormat make_format) {
+  Generation generation;
+  generation.tasks = make_tasks(std::move(prompts), request);
+  generation.request = std::move(request);
+  generation.tokenizer = app.tokenizer;
+  generation.model = app.model.id;
+  generation.id = "chatcmpl-" + random_id(kIdLength);
+  generation.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return make_generation_reply(*app.engine, std::move(generation), make_format);
 }
 
 }  // namespace bankml

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "bankml/server/completion_service.hpp"
+#include "bankml/server/server.hpp"
 #include "server/answer_format.hpp"
 #include "server/http.hpp"
 
@@ -14,5 +15,8 @@ using MakeFormat = std::unique_ptr<AnswerFormat> (*)(const Generation& generatio
 // fails fails the request. `engine` outlives the reply.
 std::unique_ptr<PendingReply> make_generation_reply(CompletionService& engine, Generation generation,
                                                     MakeFormat make_format);
+
+// Answers `request` for each of the prompts, or for each copy of each.
+Reply generate(const App& app, CompletionRequest request, std::vector<TokenIds> prompts, MakeFormat make_format);
 
 }  // namespace bankml

@@ -2,6 +2,7 @@
 #include <boost/json/array.hpp>
 
 #include "server/answer_format.hpp"
+#include "server/errors.hpp"
 #include "server/json_writer.hpp"
 #include "server/shapes.hpp"
 
@@ -11,6 +12,26 @@ void append_event(std::string& out, const boost::json::value& data) {
   out += "data: ";
   append_json(out, data);
   out += "\n\n";
+}
+
+void append_named_event(std::string& out, std::string_view name, const boost::json::value& data) {
+  (out += "event: ").append(name) += '\n';
+  append_event(out, data);
+}
+
+void AnswerFormat::append_error(const Failed& failure, std::string& out) {
+  append_event(out, boost::json::object{{"error", error_object(failure)}});
+}
+
+boost::json::object native_piece(const Generation& generation, std::size_t index, std::string_view text, TokenId token,
+                                 const Timings& timings) {
+  return {{"index", index},
+          {"content", boost::json::string_view(text.data(), text.size())},
+          {"tokens", boost::json::array{token}},
+          {"stop", false},
+          {"id_slot", -1},
+          {"tokens_predicted", timings.predicted_n},
+          {"tokens_evaluated", generation.tasks[index].prompt.size()}};
 }
 
 boost::json::object native_result(const Generation& generation, std::size_t index, const Done& done) {
@@ -48,14 +69,14 @@ class NativeFormat final : public AnswerFormat {
   explicit NativeFormat(const Generation& generation) : generation_(generation) {}
 
   void append_progress(std::size_t index, const Progress& progress, const Timings& timings, std::string& out) override {
-    boost::json::object event = partial(index, {}, 0, timings);
+    boost::json::object event = native_piece(generation_, index, {}, 0, timings);
     if (params(index).timings_per_token) event["timings"] = timings_object(timings);
     event["prompt_progress"] = progress_object(progress);
     append_event(out, event);
   }
 
   void append_piece(std::size_t index, const Piece& piece, std::string& out) override {
-    boost::json::object event = partial(index, piece.text, piece.token, piece.timings);
+    boost::json::object event = native_piece(generation_, index, piece.text, piece.token, piece.timings);
     if (params(index).timings_per_token || piece.ends_with_stop_word) event["timings"] = timings_object(piece.timings);
     if (piece.probability) {
       event["completion_probabilities"] =
@@ -84,16 +105,6 @@ class NativeFormat final : public AnswerFormat {
     boost::json::object out = native_result(generation_, index, done);
     const auto& names = generation_.request.response_fields;
     return names.empty() ? out : pick_fields(out, names);
-  }
-
-  boost::json::object partial(std::size_t index, std::string_view text, TokenId token, const Timings& timings) const {
-    return {{"index", index},
-            {"content", boost::json::string_view(text.data(), text.size())},
-            {"tokens", boost::json::array{token}},
-            {"stop", false},
-            {"id_slot", -1},
-            {"tokens_predicted", timings.predicted_n},
-            {"tokens_evaluated", generation_.tasks[index].prompt.size()}};
   }
 
   const Generation& generation_;

@@ -2,6 +2,7 @@
 #include <boost/json/array.hpp>
 
 #include "server/answer_format.hpp"
+#include "server/chat_text.hpp"
 #include "server/shapes.hpp"
 
 namespace bankml {
@@ -68,6 +69,9 @@ class CompletionsFormat final : public OpenAiFormat {
 
   void append_piece(std::size_t index, const Piece& piece, std::string& out) override {
     boost::json::object event = chunk(choice(index, piece.text, logprobs(index, piece), nullptr));
+    if (generation().request.verbose) {
+      event["__verbose"] = native_piece(generation(), index, piece.text, piece.token, piece.timings);
+    }
     if (shows_timings(index, piece)) event["timings"] = timings_object(piece.timings);
     append_event(out, event);
   }
@@ -107,7 +111,8 @@ class CompletionsFormat final : public OpenAiFormat {
 
 class ChatFormat final : public OpenAiFormat {
  public:
-  explicit ChatFormat(const Generation& generation) : OpenAiFormat(generation), begun_(generation.tasks.size()) {}
+  explicit ChatFormat(const Generation& generation)
+      : OpenAiFormat(generation), texts_(generation.tasks.size(), ChatText(generation.request)) {}
 
   void append_progress(std::size_t index, const Progress& progress, const Timings& timings, std::string& out) override {
     boost::json::object event = chunk(index, role_delta(), nullptr);
@@ -119,13 +124,10 @@ class ChatFormat final : public OpenAiFormat {
   // Logprobs and timings ride on the last event of the token; a token without visible text sends none.
   void append_piece(std::size_t index, const Piece& piece, std::string& out) override {
     std::vector<boost::json::object> deltas;
-    std::string text = piece.text;
-    if (!begun_[index]) {
-      begun_[index] = true;
-      deltas.push_back(role_delta());
-      if (generation().request.streams_prefill) text.insert(0, generation().request.prefill);
-    }
-    if (!text.empty()) deltas.push_back({{"content", text}});
+    if (!texts_[index].begun()) deltas.push_back(role_delta());
+    const ChatDelta delta = texts_[index].append(piece.text);
+    if (!delta.reasoning.empty()) deltas.push_back({{"reasoning_content", delta.reasoning}});
+    if (!delta.content.empty()) deltas.push_back({{"content", delta.content}});
     for (std::size_t i = 0; i < deltas.size(); ++i) {
       const bool last = i + 1 == deltas.size();
       boost::json::object event =
@@ -151,10 +153,11 @@ class ChatFormat final : public OpenAiFormat {
     boost::json::array choices;
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Done& done = results[i];
+      const ChatDelta said = chat_message(generation().request, done.text);
+      boost::json::object message{{"role", "assistant"}, {"content", said.content}};
+      if (!said.reasoning.empty()) message["reasoning_content"] = said.reasoning;
       boost::json::object choice{
-          {"finish_reason", view(finish_reason(done.stop))},
-          {"index", i},
-          {"message", {{"role", "assistant"}, {"content", generation().request.prefill + done.text}}}};
+          {"finish_reason", view(finish_reason(done.stop))}, {"index", i}, {"message", std::move(message)}};
       if (!done.probabilities.empty()) choice["logprobs"] = logprobs(i, done.probabilities);
       choices.push_back(std::move(choice));
     }
@@ -182,7 +185,7 @@ class ChatFormat final : public OpenAiFormat {
             {"object", "chat.completion.chunk"}};
   }
 
-  std::vector<bool> begun_;  // per task: whether the role has been sent with a token
+  std::vector<ChatText> texts_;  // per task
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ bool is_token_array(const boost::json::array& array) noexcept {
 
 TokenIds parse_one(const boost::json::value& prompt, const Tokenizer& tokenizer) {
   if (const auto* object = prompt.if_object()) {
-    if (const auto* media = object->if_contains("multimodal_data"); media != nullptr && !media->is_null()) {
+    if (object->contains("multimodal_data")) {
       throw Error(ErrorKind::invalid_request, "field 'prompt': 'multimodal_data' given, but the model reads text only");
     }
     const auto* text = object->if_contains("prompt_string");

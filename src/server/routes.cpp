@@ -38,6 +38,7 @@ constexpr std::array kRoutes = std::to_array<Route>({
     {"GET", "/models", get_models},
     {"GET", "/v1/models", get_models},
     {"GET", "/metrics", get_metrics},
+    {"GET", "/openapi.json", get_openapi},
     {"GET", "/slots", get_slots},
     {"POST", "/tokenize", post_tokenize},
     {"POST", "/detokenize", post_detokenize},
@@ -49,13 +50,13 @@ constexpr std::array kRoutes = std::to_array<Route>({
     {"POST", "/chat/completions", post_chat_completion},
     {"POST", "/v1/chat/completions/input_tokens", post_chat_input_tokens},
     {"POST", "/chat/completions/input_tokens", post_chat_input_tokens},
-    {"POST", "/v1/responses/input_tokens", refuse},
-    {"POST", "/responses/input_tokens", refuse},
-    {"POST", "/v1/messages/count_tokens", refuse},
-    {"POST", "/v1/responses", refuse},
-    {"POST", "/responses", refuse},
-    {"POST", "/v1/messages", refuse},
-    {"POST", "/infill", refuse},
+    {"POST", "/v1/responses/input_tokens", post_responses_input_tokens},
+    {"POST", "/responses/input_tokens", post_responses_input_tokens},
+    {"POST", "/v1/messages/count_tokens", post_messages_count_tokens},
+    {"POST", "/v1/responses", post_responses},
+    {"POST", "/responses", post_responses},
+    {"POST", "/v1/messages", post_messages},
+    {"POST", "/infill", post_infill},
     {"POST", "/embedding", refuse},
     {"POST", "/embeddings", refuse},
     {"POST", "/v1/embeddings", refuse},
@@ -83,9 +84,10 @@ Handler find_handler(std::string_view method, std::string_view path) {
   const auto* const route = std::ranges::find_if(
       kRoutes, [&](const Route& candidate) { return candidate.method == method && candidate.path == path; });
   if (route != kRoutes.end()) return route->handler;
-  if (method == "POST" && path.starts_with("/slots/") &&
-      path.find('/', std::string_view("/slots/").size()) == std::string_view::npos) {
-    return post_slot_action;
+  if (method == "POST" && path.starts_with("/slots/")) {
+    // A slash after the id is taken along, as llama-server does.
+    const std::size_t slash = path.find('/', std::string_view("/slots/").size());
+    if (slash == std::string_view::npos || slash + 1 == path.size()) return post_slot_action;
   }
   return nullptr;
 }

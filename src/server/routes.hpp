@@ -36,15 +36,22 @@ Reply get_props(const RouteContext& context, const Request& request);
 Reply post_props(const RouteContext& context, const Request& request);
 Reply get_models(const RouteContext& context, const Request& request);
 Reply get_metrics(const RouteContext& context, const Request& request);
+Reply get_openapi(const RouteContext& context, const Request& request);  // docs/openapi.json
 Reply get_slots(const RouteContext& context, const Request& request);
 Reply post_slot_action(const RouteContext& context, const Request& request);
 Reply post_tokenize(const RouteContext& context, const Request& request);
 Reply post_detokenize(const RouteContext& context, const Request& request);
 Reply post_apply_template(const RouteContext& context, const Request& request);
-// 10 to 13
+// 10, 11, 16
 Reply post_completion(const RouteContext& context, const Request& request);
 Reply post_openai_completion(const RouteContext& context, const Request& request);
+Reply post_infill(const RouteContext& context, const Request& request);
+// 12 to 15
 Reply post_chat_completion(const RouteContext& context, const Request& request);
+Reply post_responses(const RouteContext& context, const Request& request);
+Reply post_messages(const RouteContext& context, const Request& request);
 Reply post_chat_input_tokens(const RouteContext& context, const Request& request);
+Reply post_responses_input_tokens(const RouteContext& context, const Request& request);
+Reply post_messages_count_tokens(const RouteContext& context, const Request& request);
 
 }  // namespace bankml

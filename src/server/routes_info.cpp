@@ -1,8 +1,12 @@
 // GET /health, /props, /v1/models, /metrics, /slots (docs/http-api.md 6).
+#include <fmt/core.h>
+
 #include <boost/json/array.hpp>
 #include <chrono>
+#include <cstdlib>
 
 #include "bankml/model/model.hpp"
+#include "server/openapi.hpp"
 #include "server/routes.hpp"
 #include "server/shapes.hpp"
 
@@ -21,6 +25,17 @@ const std::int64_t kStartSeconds = now_seconds();
 
 std::string special_text(const Tokenizer& tokenizer, std::optional<TokenId> token) {
   return token ? std::string(tokenizer.piece(*token, true)) : std::string();
+}
+
+// What stands for a picture in the prompts of multimodal models: the environment's word, or a new one with each start, so
+// that no text contains it by chance.
+const std::string& media_marker() {
+  static const std::string marker = [] {
+    constexpr std::size_t kLength = 32;
+    const char* const given = std::getenv("LLAMA_MEDIA_MARKER");
+    return given != nullptr ? std::string(given) : fmt::format("<__media_{}__>", random_id(kLength));
+  }();
+  return marker;
 }
 
 boost::json::object caps_object(const TemplateCaps& caps) {
@@ -83,7 +98,7 @@ Reply get_props(const RouteContext& context, const Request&) {
                           {"model_ftype", app.model.file_type},
                           {"model_path", app.model.path},
                           {"modalities", {{"vision", false}, {"video", false}, {"audio", false}}},
-                          {"media_marker", ""},
+                          {"media_marker", media_marker()},
                           {"endpoint_slots", context.options.slots},
                           {"endpoint_props", context.options.props},
                           {"endpoint_metrics", context.options.metrics},
@@ -137,6 +152,13 @@ Reply get_metrics(const RouteContext& context, const Request&) {
                   .content_type = "text/plain; version=0.0.4",
                   .body = context.metrics.render(context.app.engine->metrics()),
                   .headers = {{"Process-Start-Time-Unix", std::to_string(kStartSeconds)}}};
+}
+
+Reply get_openapi(const RouteContext&, const Request&) {
+  return Response{.status = 200,
+                  .content_type = "application/json; charset=utf-8",
+                  .body = std::string(openapi_document()),
+                  .headers = {}};
 }
 
 Reply get_slots(const RouteContext& context, const Request& request) {

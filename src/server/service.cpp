@@ -7,27 +7,10 @@
 
 #include "bankml/base/log.hpp"
 #include "server/errors.hpp"
+#include "server/page.hpp"
 
 namespace bankml {
 namespace {
-
-constexpr std::string_view kPage = R"(<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>bankmld</title>
-<p>bankmld is running. Its API is llama-server's: try <code>POST /v1/chat/completions</code>.</p></html>
-)";
-
-bool is_page(std::string_view path) noexcept {
-  return path == "/" || path == "/index.html";
-}
-
-Response page() {
-  return {.status = 200,
-          .content_type = "text/html; charset=utf-8",
-          .body = std::string(kPage),
-          .headers = {{"Cache-Control", "no-cache"},
-                      {"Cross-Origin-Embedder-Policy", "require-corp"},
-                      {"Cross-Origin-Opener-Policy", "same-origin"}}};
-}
 
 // Takes the same time wherever the first difference is.
 bool equal_in_constant_time(std::string_view a, std::string_view b) noexcept {
@@ -65,8 +48,11 @@ Headers Service::cors_headers(std::string_view origin) const {
 
 bool Service::authorized(const Request& request) const {
   constexpr std::string_view kBearer = "Bearer ";
-  static constexpr std::array<std::string_view, 4> kPublic = {"/", "/index.html", "/health", "/v1/health"};
-  if (options_.api_keys.empty() || std::ranges::find(kPublic, request.path) != kPublic.end()) return true;
+  static constexpr std::array<std::string_view, 2> kPublic = {"/health", "/v1/health"};
+  if (options_.api_keys.empty() || is_page(request.path) ||
+      std::ranges::find(kPublic, request.path) != kPublic.end()) {
+    return true;
+  }
   std::string_view given = request.header("Authorization");
   if (given.empty()) given = request.header("X-Api-Key");
   if (given.starts_with(kBearer)) given.remove_prefix(kBearer.size());
@@ -109,7 +95,7 @@ Reply Service::route(const Request& request) {
         {{"error", {{"code", 401}, {"message", "the API key is missing or wrong"}, {"type", "authentication_error"}}}},
         401);
   }
-  if (wants_page) return page();
+  if (wants_page) return page_response(path, request);
   const Handler handler = prefixed ? find_handler(method, path) : nullptr;
   if (handler == nullptr) throw Error(ErrorKind::not_found, "there is nothing at this path for this method");
   return handler({options_, *app, metrics_}, request);

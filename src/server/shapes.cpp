@@ -99,7 +99,7 @@ boost::json::object generation_settings(const CompletionParams& params, const Ec
   append(out, {{"n_probs", params.n_probs}, {"min_keep", params.sampling.min_keep}});
   if (!brief) {
     append(out, {{"grammar", ""},
-                 {"grammar_lazy", false},
+                 {"grammar_lazy", echoed.grammar_lazy},
                  {"grammar_triggers", boost::json::array()},
                  {"preserved_tokens", boost::json::array()}});
   }

@@ -115,8 +115,12 @@ Reply post_slot_action(const RouteContext& context, const Request& request) {
   if (action != SlotAction::erase) {
     const boost::json::object body = parse_body(request.body);
     const Fields fields(body);
-    if (fields.find("filename") == nullptr) throw Error(ErrorKind::internal, "field 'filename' is required");
-    fields.read("filename", file_name);
+    // llama-server answers 500, not 400.
+    const auto* name = fields.find("filename");
+    if (name == nullptr || !name->is_string()) {
+      throw Error(ErrorKind::internal, "field 'filename': a string is required");
+    }
+    file_name = name->get_string();
   }
   return std::make_unique<SlotActionReply>(*context.app.engine, action, slot, std::move(file_name));
 }

@@ -65,7 +65,7 @@ TEST(DType, KnowsTheSizeOfARow) {
 
 TEST(DType, DoesNotFindIdsItCannotComputeWith) {
   EXPECT_EQ(find_dtype(4), nullptr);   // removed from the format
-  EXPECT_EQ(find_dtype(39), nullptr);  // MXFP4
+  EXPECT_EQ(find_dtype(40), nullptr);  // NVFP4
   EXPECT_EQ(find_dtype(-1), nullptr);
   ASSERT_NE(find_dtype(3), nullptr);
   EXPECT_EQ(find_dtype(3)->name, "Q4_1");

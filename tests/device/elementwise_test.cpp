@@ -96,6 +96,8 @@ TEST_P(ElementwiseOps, GluGivesTheRecordedBits) {
   expect_same_bits(rows_of(out), floats(vectors.at("swiglu")));
   ops.glu(*stream, out, gate.data(), up.data(), rows, GluKind::gelu);
   expect_same_bits(rows_of(out), floats(vectors.at("geglu_tanh")));
+  ops.glu(*stream, out, gate.data(), up.data(), rows, GluKind::clamped_swiglu);
+  expect_same_bits(rows_of(out), floats(vectors.at("swiglu_oai_1.702_7")));
 }
 
 TEST_P(ElementwiseOps, SoftcapMultipliesByTheInverse) {

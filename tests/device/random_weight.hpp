@@ -31,7 +31,7 @@ inline std::vector<std::byte> random_weight(DType type, std::int64_t rows, std::
   with_block(type, [&]<class Block>() {
     auto* blocks = reinterpret_cast<Block*>(bytes.data());
     for (std::size_t i = 0; i < bytes.size() / sizeof(Block); ++i) {
-      blocks[i].d = to_half(scale(random));
+      set_scale(blocks[i].d, scale(random));
       if constexpr (requires { blocks[i].m; }) blocks[i].m = to_half(scale(random));
       if constexpr (requires { blocks[i].dmin; }) blocks[i].dmin = to_half(scale(random));
     }

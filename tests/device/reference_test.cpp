@@ -94,11 +94,12 @@ INSTANTIATE_TEST_SUITE_P(AllTypes, RecordedMatmul,
                                          RecordedType{"q2_k", DType::q2_k}, RecordedType{"q3_k", DType::q3_k},
                                          RecordedType{"q4_k", DType::q4_k}, RecordedType{"q5_k", DType::q5_k},
                                          RecordedType{"q6_k", DType::q6_k}, RecordedType{"iq4_nl", DType::iq4_nl},
-                                         RecordedType{"iq4_xs", DType::iq4_xs}),
+                                         RecordedType{"iq4_xs", DType::iq4_xs}, RecordedType{"mxfp4", DType::mxfp4}),
                          type_name);
 INSTANTIATE_TEST_SUITE_P(RepackedTypes, RepackedMatmul,
                          testing::Values(RecordedType{"q4_0", DType::q4_0}, RecordedType{"q2_k", DType::q2_k},
-                                         RecordedType{"q4_k", DType::q4_k}, RecordedType{"iq4_nl", DType::iq4_nl}),
+                                         RecordedType{"q4_k", DType::q4_k}, RecordedType{"iq4_nl", DType::iq4_nl},
+                                         RecordedType{"mxfp4", DType::mxfp4}),
                          type_name);
 
 template <class T>

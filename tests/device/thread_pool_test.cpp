@@ -60,6 +60,33 @@ TEST(ThreadPool, LetsCallersOfDifferentThreadsTakeTurns) {
   EXPECT_EQ(count, 1000);
 }
 
+TEST(ThreadPool, SharesWorkAmongThreadsThatComeInTimeEachOnceAndNoneAfterIt) {
+  constexpr int kThreads = 3;
+  ThreadPool pool(kThreads);
+  for (int round = 0; round < 2000; ++round) {
+    std::atomic<int> calls[kThreads] = {};
+    pool.share([&](int thread, int threads) {
+      EXPECT_EQ(threads, kThreads);
+      ++calls[thread];
+    });
+    const int after = calls[0] + calls[1] + calls[2];
+    ASSERT_EQ(calls[0], 1);
+    ASSERT_LE(calls[1], 1);
+    ASSERT_LE(calls[2], 1);
+    std::this_thread::yield();
+    ASSERT_EQ(calls[0] + calls[1] + calls[2], after);
+  }
+}
+
+TEST(ThreadPool, MakesSharedWorkVisibleToTheCaller) {
+  ThreadPool pool(2);
+  std::vector<int> values(64);
+  for (int round = 1; round < 2000; ++round) {
+    pool.for_each(64, [&](std::int64_t i) { values[static_cast<std::size_t>(i)] += round; });
+    ASSERT_EQ(values[static_cast<std::size_t>(round % 64)], round * (round + 1) / 2);
+  }
+}
+
 TEST(ThreadPool, WakesThreadsThatHaveGoneToSleep) {
   ThreadPool pool(2);
   int count = 0;

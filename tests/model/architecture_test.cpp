@@ -203,5 +203,87 @@ TEST(Gemma3, KeepsTheRotationOfLayersWithAWindowWhateverTheUserSays) {
   EXPECT_EQ(config.layer[5].rope.freq_scale, 0.5f);
 }
 
+TEST(SmolLm3, DoesNotRotateEveryFourthLayer) {
+  const ModelConfig config = config_of(tiny_model({.layers = 5, .architecture = "smollm3"}));
+  std::vector<RopeStyle> styles;
+  for (const LayerConfig& layer : config.layer) styles.push_back(layer.rope.style);
+  const RopeStyle yes = RopeStyle::adjacent, no = RopeStyle::none;
+  EXPECT_THAT(styles, ElementsAre(yes, yes, yes, no, yes));
+}
+
+TEST(Mixtral, IsLlamaWithExpertsOfTheDenseWidth) {
+  const ModelConfig config = config_of(tiny_model({.experts = 4}));
+  EXPECT_EQ(config.experts.count, 4);
+  EXPECT_EQ(config.experts.used, 2);
+  EXPECT_EQ(config.experts.hidden, 96);
+  EXPECT_EQ(config.experts.shared_hidden, 0);
+  EXPECT_TRUE(config.experts.router.normalize);
+  EXPECT_FALSE(config.experts.router.softmax_of_chosen);
+  EXPECT_EQ(config.experts.router.scale, 1.0f);
+  EXPECT_EQ(config_of(tiny_model()).experts.count, 0);
+}
+
+// Nor does llama-server, in any architecture that is built in.
+TEST(Mixtral, DoesNotReadTheScaleOfWeightsOfTheFile) {
+  GgufBuilder builder = tiny_model({.experts = 4}).f32("llama.expert_weights_scale", 2.5f);
+  EXPECT_EQ(config_of(builder).experts.router.scale, 1.0f);
+}
+
+TEST(Mixtral, WantsFewerExpertsUsedThanThereAre) {
+  expect_error(ErrorKind::invalid_request, "key 'llama.expert_used_count': expected at most the 4 experts, found 5",
+               [] { config_of(tiny_model({.experts = 4, .experts_used = 5})); });
+  expect_error(ErrorKind::invalid_request, "key 'llama.expert_used_count'",
+               [] { config_of(tiny_model({.experts = 4, .experts_used = 0})); });
+  expect_error(ErrorKind::invalid_request, "key 'llama.expert_used_count': missing",
+               [] { config_of(tiny_model({.experts = 4}).remove("llama.expert_used_count")); });
+}
+
+TEST(Mixtral, WantsAllLayersToUseAsManyExperts) {
+  GgufBuilder builder = tiny_model({.experts = 4});
+  builder.remove("llama.expert_used_count").i32s("llama.expert_used_count", {2, 2});
+  EXPECT_EQ(config_of(builder).experts.used, 2);
+  builder.remove("llama.expert_used_count").i32s("llama.expert_used_count", {2, 3});
+  expect_error(ErrorKind::unsupported, "layers that use different numbers of experts", [&] { config_of(builder); });
+}
+
+TEST(Qwen3Moe, HasExpertsOfTheirOwnWidth) {
+  GgufBuilder builder = tiny_model({.experts = 8, .experts_used = 3, .architecture = "qwen3moe"});
+  EXPECT_EQ(config_of(builder).experts.hidden, 96 / 3);
+  builder.u32("qwen3moe.expert_feed_forward_length", 24);
+  EXPECT_EQ(config_of(builder).experts.hidden, 24);
+  EXPECT_EQ(config_of(builder.remove("qwen3moe.feed_forward_length")).experts.hidden, 24);
+  EXPECT_EQ(config_of(builder).qk_norm, ModelConfig::QkNorm::head);
+  expect_error(ErrorKind::invalid_request, "key 'qwen3moe.expert_feed_forward_length': expected a width above 0",
+               [&] { config_of(builder.remove("qwen3moe.expert_feed_forward_length")); });
+}
+
+TEST(Qwen3Moe, WantsExperts) {
+  expect_error(ErrorKind::invalid_request, "key 'qwen3moe.expert_count': expected experts, found none",
+               [] { config_of(tiny_model({.architecture = "qwen3moe"})); });
+}
+
+TEST(GraniteMoe, MayHaveAnExpertOfEveryRow) {
+  GgufBuilder builder = tiny_model({.experts = 4, .shared_hidden = 40, .architecture = "granitemoe"});
+  builder.f32("granitemoe.logit_scale", 4.0f).f32("granitemoe.residual_scale", 0.5f);
+  const ModelConfig config = config_of(builder);
+  EXPECT_EQ(config.experts.shared_hidden, 40);
+  EXPECT_EQ(config.residual_scale, 0.5f);
+}
+
+TEST(GptOss, DiffersFromTheOthersInMost) {
+  GgufBuilder builder = tiny_model({.experts = 4, .architecture = "gpt-oss"});
+  builder.u32("gpt-oss.expert_feed_forward_length", 96).u32("gpt-oss.attention.sliding_window", 128);
+  const ModelConfig config = config_of(builder);
+  EXPECT_TRUE(config.sinks);
+  EXPECT_TRUE(config.all_rows_to_end);
+  EXPECT_EQ(config.ffn_norm, "post_attention_norm");
+  EXPECT_EQ(config.activation, GluKind::clamped_swiglu);
+  EXPECT_TRUE(config.experts.router.softmax_of_chosen);
+  EXPECT_FALSE(config.experts.router.normalize);
+  EXPECT_TRUE(config.experts.router_bias);
+  EXPECT_THAT(windows(config), ElementsAre(128, 0));
+  EXPECT_EQ(config.output_tensor, ModelConfig::OutputTensor::required);
+}
+
 }  // namespace
 }  // namespace bankml

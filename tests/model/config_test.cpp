@@ -152,12 +152,12 @@ TEST(ModelConfig, RefusesValuesOutOfRange) {
 
 TEST(ModelConfig, RefusesAnUnknownArchitectureByName) {
   expect_refused(tiny_model().string("general.architecture", "mamba"),
-                 "architecture 'mamba' is not supported; supported: llama, qwen2, qwen3", ErrorKind::unsupported);
+                 "architecture 'mamba' is not supported; supported: llama, smollm3, qwen2, qwen3", ErrorKind::unsupported);
 }
 
-TEST(ModelConfig, RefusesExperts) {
-  expect_refused(tiny_model().u32("llama.expert_count", 8), "mixtures of experts are not supported",
-                 ErrorKind::unsupported);
+TEST(ModelConfig, RefusesExpertsWhereTheArchitectureHasNone) {
+  expect_refused(tiny_model({.architecture = "qwen2"}).u32("qwen2.expert_count", 8),
+                 "key 'qwen2.expert_count': experts are not supported in this architecture", ErrorKind::unsupported);
 }
 
 TEST(ModelConfig, NamesTheFileTypeLikeThePeer) {

@@ -24,11 +24,15 @@ using testing::ElementsAreArray;
 
 class CopiedWeight : public Weight {
  public:
-  CopiedWeight(DType type, std::int64_t rows, std::int64_t cols, const std::byte* data)
-      : Weight(type, rows, cols), bytes(data, data + static_cast<std::size_t>(rows) * row_bytes(type, cols)) {}
+  CopiedWeight(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data, std::size_t stride)
+      : Weight(type, rows, cols, experts) {
+    for (int e = 0; e < experts; ++e, data += stride) {
+      bytes.insert(bytes.end(), data, data + static_cast<std::size_t>(rows) * row_bytes(type, cols));
+    }
+  }
   bool uses_source() const noexcept override { return false; }
   std::size_t device_bytes() const noexcept override { return bytes.size(); }
-  const std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes;
 };
 
 class ImmediateStream : public Stream {
@@ -56,12 +60,17 @@ class MemoryDevice : public Device {
   std::unique_ptr<Event> make_event() override { throw std::logic_error("no events"); }
   std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols,
                                       const std::byte* data) override {
+    return load_experts(type, 1, rows, cols, data, static_cast<std::size_t>(rows) * row_bytes(type, cols));
+  }
+  std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols,
+                                       const std::byte* data, std::size_t stride) override {
     ++allocations;
-    return std::make_unique<CopiedWeight>(type, rows, cols, data);
+    return std::make_unique<CopiedWeight>(type, experts, rows, cols, data, stride);
   }
   std::unique_ptr<Activation> make_activation(std::int64_t, std::int64_t, ActFormats) override {
     throw std::logic_error("no activations");
   }
+  std::unique_ptr<ExpertChoice> make_expert_choice(int, int, int) override { throw std::logic_error("no experts"); }
   Ops& ops() noexcept override { std::abort(); }
   int allocations = 0;
 };

@@ -412,7 +412,7 @@ TEST(Flags, TemplateComesFromTextOrFile) {
 
 TEST(Flags, WithoutJinjaOnlyBuiltInFormatsAreNames) {
   EXPECT_EQ(error_of({"--no-jinja", "--chat-template", "chatml"}), "no error");
-  EXPECT_THAT(error_of({"--no-jinja", "--chat-template", "nosuch"}), HasSubstr("no built-in format 'nosuch'"));
+  EXPECT_THAT(error_of({"--no-jinja", "--chat-template", "nosuch"}), HasSubstr("no built-in chat format is called 'nosuch'"));
 }
 
 TEST(Flags, TemplateVariablesAreAJsonObject) {

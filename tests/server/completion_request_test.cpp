@@ -105,6 +105,9 @@ TEST_F(CompletionRequestTest, RefusesValuesOutOfRange) {
   expect_refused("n_indent", "-1");
   expect_refused("n_cache_reuse", "-1");
   expect_refused("t_max_predict_ms", "-2");
+  expect_refused("t_max_predict_ms", "1e39");
+  expect_refused("t_max_predict_ms", "9223372036854775808");
+  expect_refused("t_max_predict_ms", "true", "got boolean");
   expect_refused("min_keep", "-1");
   expect_refused("repeat_last_n", "-1");
   expect_refused("dry_allowed_length", "-1");
@@ -127,6 +130,34 @@ TEST_F(CompletionRequestTest, ClampsSamplingParameters) {
   EXPECT_EQ(s.xtc_threshold, 0.0f);
   EXPECT_EQ(s.mirostat, 2);
   EXPECT_EQ(s.adaptive_target, 1.0f);
+}
+
+TEST_F(CompletionRequestTest, ReadsATemperatureAboveAllFloatsAsInfinity) {
+  EXPECT_EQ(parse(R"({"temperature":1e39})").params.sampling.temperature, std::numeric_limits<float>::infinity());
+  EXPECT_EQ(parse(R"({"dynatemp_range":1e39})").params.sampling.dynatemp_range, std::numeric_limits<float>::max());
+}
+
+TEST_F(CompletionRequestTest, IgnoresResponseFieldsThatAreNotAllStrings) {
+  EXPECT_THAT(parse(R"({"response_fields":["a","b"]})").response_fields, ElementsAre("a", "b"));
+  EXPECT_THAT(parse(R"({"response_fields":["a",1]})").response_fields, IsEmpty());
+  EXPECT_THAT(parse(R"({"response_fields":"a"})").response_fields, IsEmpty());
+}
+
+TEST_F(CompletionRequestTest, ChecksAndRepeatsTheFieldsOfParsers) {
+  const EchoedSettings echoed =
+      parse(R"({"grammar_lazy":true,"chat_format":2,"generation_prompt":"G","preserved_tokens":[]})").echoed;
+  EXPECT_TRUE(echoed.grammar_lazy);
+  EXPECT_EQ(echoed.chat_format, "peg-native");
+  EXPECT_EQ(echoed.generation_prompt, "G");
+  for (const char* name : {"grammar_lazy", "reasoning_control", "parse_tool_calls", "echo"}) expect_refused(name, "1");
+  for (const char* name : {"chat_parser", "generation_prompt", "reasoning_budget_start_tag"}) expect_refused(name, "1");
+  for (const char* name : {"preserved_tokens", "grammar_triggers", "reasoning_budget_end_tags"}) {
+    expect_refused(name, "1");
+    expect_refused(name, "[1]", "empty array", ErrorKind::unsupported);
+  }
+  expect_refused("chat_format", "\"x\"");
+  expect_refused("chat_format", "5");
+  expect_refused("reasoning_budget_tokens", "-2");
 }
 
 TEST_F(CompletionRequestTest, KeepsTheServersDryBaseInsteadOfOneBelowOne) {
@@ -206,6 +237,7 @@ TEST_F(CompletionRequestTest, RefusesGrammarsAndAdaptersThatWouldBeIgnored) {
   expect_refused("lora", "[{\"id\":0}]", "not supported", ErrorKind::unsupported);
   expect_refused("lora", "5", "expected an array");
   EXPECT_NO_THROW(parse(R"({"grammar":"","json_schema":null,"lora":[]})"));
+  EXPECT_NO_THROW(parse(R"({"grammar":5})"));
 }
 
 TEST_F(CompletionRequestTest, KnowsTheReasoningFormats) {
@@ -215,13 +247,17 @@ TEST_F(CompletionRequestTest, KnowsTheReasoningFormats) {
 }
 
 TEST(ParseBody, CallsWhatIsNotJsonAnInternalErrorAsThePeerDoes) {
-  for (const char* body : {"", "{", "{\"a\":NaN}", "{\"a\":1}x", "\"\xff\""}) {
+  for (const char* body : {"", "{", "{\"a\":NaN}", "{\"a\":1}x", "\"\xff\"", "{\"a\":[1e999]}"}) {
     expect_error(ErrorKind::internal, "not valid JSON", [&] { parse_body(body); });
   }
 }
 
 TEST(ParseBody, RefusesBodiesThatAreNestedTooDeep) {
   expect_error(ErrorKind::internal, "not valid JSON", [] { parse_body(std::string(100000, '[')); });
+}
+
+TEST(ParseBody, SkipsAByteOrderMark) {
+  EXPECT_TRUE(parse_body("\xEF\xBB\xBF{\"a\":1}").contains("a"));
 }
 
 TEST(ParseBody, FindsNoFieldsInWhatIsNoObject) {

@@ -73,6 +73,8 @@ TEST_F(PromptTest, RefusesOtherShapes) {
   expect_error(ErrorKind::invalid_request, "required", [&] { parse_prompts(nullptr, tokenizer_); });
   expect_error(ErrorKind::invalid_request, "text only",
                [&] { parse(R"({"prompt_string":"x","multimodal_data":["a"]})"); });
+  expect_error(ErrorKind::invalid_request, "multimodal_data",
+               [&] { parse(R"({"prompt_string":"x","multimodal_data":null})"); });
 }
 
 TEST_F(PromptTest, RefusesMoreThan1024Prompts) {

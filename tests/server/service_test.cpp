@@ -76,6 +76,34 @@ TEST_F(ServiceTest, ShowsAPageAlsoWhileTheModelIsLoading) {
   EXPECT_THAT(get("/index.html").body, HasSubstr("<!doctype html>"));
 }
 
+TEST_F(ServiceTest, ServesThePageOnceToThoseWhoHaveIt) {
+  options.api_keys = {"key"};
+  make_ready();
+  for (const char* path : {"/", "/sw.js", "/manifest.webmanifest", "/_app/version.json"}) {
+    const Response response = get(path);
+    EXPECT_EQ(response.status, 200) << path;
+    const auto tag = std::ranges::find(response.headers, "ETag", &Headers::value_type::first);
+    ASSERT_NE(tag, response.headers.end()) << path;
+    const Response again = get(path, {{"If-None-Match", tag->second}});
+    EXPECT_EQ(again.status, 304) << path;
+    EXPECT_THAT(again.body, IsEmpty()) << path;
+  }
+}
+
+TEST_F(ServiceTest, DescribesItself) {
+  make_ready();
+  const auto document = json(get("/openapi.json"));
+  EXPECT_EQ(document.at("openapi"), "3.1.0");
+  for (const auto& [path, methods] : document.at("paths").as_object()) {
+    for (const auto& [method, operation] : methods.as_object()) {
+      const bool reads = method == "get";
+      std::string concrete(path);
+      if (const std::size_t brace = concrete.find("{id}"); brace != std::string::npos) concrete.replace(brace, 4, "0");
+      EXPECT_NE(ask(make_request(reads ? "GET" : "POST", concrete, "{}")).status, 404) << concrete;
+    }
+  }
+}
+
 TEST_F(ServiceTest, HidesThePageWithoutUi) {
   options.ui = false;
   make_ready();
@@ -93,7 +121,7 @@ TEST_F(ServiceTest, DoesNotFindUnknownPathsOrMethods) {
 TEST_F(ServiceTest, RefusesRoutesThatAreNotBuilt) {
   make_ready();
   EXPECT_EQ(error_type(post("/v1/embeddings", "{}"), 501), "not_supported_error");
-  EXPECT_EQ(error_type(post("/v1/messages", "{}"), 501), "not_supported_error");
+  EXPECT_EQ(error_type(post("/rerank", "{}"), 501), "not_supported_error");
 }
 
 TEST_F(ServiceTest, AnswersForFeaturesThatAreAlwaysOff) {
@@ -282,6 +310,8 @@ TEST_F(ServiceTest, ChecksSlotActionsInOrder) {
   EXPECT_EQ(post("/slots/0?action=nothing", "{}").status, 400);
   EXPECT_EQ(post("/slots/0", "{}").status, 400);
   EXPECT_EQ(post("/slots/0?action=save", "{}").status, 500);
+  EXPECT_EQ(post("/slots/0?action=save", R"({"filename":5})").status, 500);
+  EXPECT_EQ(post("/slots/0/?action=erase", "{}").status, 200);
   app_.service().slot_files = false;
   EXPECT_EQ(error_type(post("/slots/x?action=save", "{}"), 501), "not_supported_error");
 }

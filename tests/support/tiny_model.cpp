@@ -16,6 +16,13 @@ class RandomTensors {
     const float limit = std::sqrt(3.0f / static_cast<float>(cols));
     out_.f32_tensor(name, {cols, rows}, values(cols * rows, 0.0f, limit));
   }
+  void matrices(const std::string& name, int cols, int rows, int experts) {
+    const float limit = std::sqrt(3.0f / static_cast<float>(cols));
+    out_.f32_tensor(name, {cols, rows, experts}, values(cols * rows * experts, 0.0f, limit));
+  }
+  void biases(const std::string& name, int n, int experts) {
+    out_.f32_tensor(name, {n, experts}, values(n * experts, 0.0f, 0.25f));
+  }
   void norm(const std::string& name, int n) { out_.f32_tensor(name, {n}, values(n, 1.0f, 0.25f)); }
   void bias(const std::string& name, int n) { out_.f32_tensor(name, {n}, values(n, 0.0f, 0.25f)); }
 
@@ -59,6 +66,39 @@ void add_vocabulary(GgufBuilder& out) {
   out.u32("tokenizer.ggml.bos_token_id", 256).u32("tokenizer.ggml.eos_token_id", 257);
 }
 
+void add_experts(RandomTensors& tensors, const TinyModelOptions& o, const std::string& prefix) {
+  tensors.matrix(prefix + "ffn_gate_inp.weight", o.dim, o.experts);
+  if (o.fused_experts) {
+    tensors.matrices(prefix + "ffn_gate_up_exps.weight", o.dim, 2 * o.hidden, o.experts);
+  } else {
+    tensors.matrices(prefix + "ffn_gate_exps.weight", o.dim, o.hidden, o.experts);
+    tensors.matrices(prefix + "ffn_up_exps.weight", o.dim, o.hidden, o.experts);
+  }
+  tensors.matrices(prefix + "ffn_down_exps.weight", o.hidden, o.dim, o.experts);
+  if (o.shared_hidden > 0) {
+    tensors.matrix(prefix + "ffn_gate_shexp.weight", o.dim, o.shared_hidden);
+    tensors.matrix(prefix + "ffn_up_shexp.weight", o.dim, o.shared_hidden);
+    tensors.matrix(prefix + "ffn_down_shexp.weight", o.shared_hidden, o.dim);
+  }
+  if (o.biases) {
+    tensors.bias(prefix + "ffn_gate_inp.bias", o.experts);
+    tensors.biases(prefix + "ffn_gate_exps.bias", o.hidden, o.experts);
+    tensors.biases(prefix + "ffn_up_exps.bias", o.hidden, o.experts);
+    tensors.biases(prefix + "ffn_down_exps.bias", o.dim, o.experts);
+  }
+}
+
+void add_feed_forward(RandomTensors& tensors, const TinyModelOptions& o, const std::string& prefix) {
+  tensors.matrix(prefix + "ffn_gate.weight", o.dim, o.hidden);
+  tensors.matrix(prefix + "ffn_up.weight", o.dim, o.hidden);
+  tensors.matrix(prefix + "ffn_down.weight", o.hidden, o.dim);
+  if (o.biases) {
+    tensors.bias(prefix + "ffn_gate.bias", o.hidden);
+    tensors.bias(prefix + "ffn_up.bias", o.hidden);
+    tensors.bias(prefix + "ffn_down.bias", o.dim);
+  }
+}
+
 void add_layer(RandomTensors& tensors, const TinyModelOptions& o, const std::string& prefix) {
   const int q = o.heads * o.head_dim, kv = o.kv_heads * o.head_dim;
   tensors.norm(prefix + "attn_norm.weight", o.dim);
@@ -76,15 +116,17 @@ void add_layer(RandomTensors& tensors, const TinyModelOptions& o, const std::str
     }
   }
   tensors.matrix(prefix + "attn_output.weight", q, o.dim);
-  tensors.norm(prefix + "ffn_norm.weight", o.dim);
-  tensors.matrix(prefix + "ffn_gate.weight", o.dim, o.hidden);
-  tensors.matrix(prefix + "ffn_up.weight", o.dim, o.hidden);
-  tensors.matrix(prefix + "ffn_down.weight", o.hidden, o.dim);
-  if (o.biases) {
-    tensors.bias(prefix + "attn_output.bias", o.dim);
-    tensors.bias(prefix + "ffn_gate.bias", o.hidden);
-    tensors.bias(prefix + "ffn_up.bias", o.hidden);
-    tensors.bias(prefix + "ffn_down.bias", o.dim);
+  tensors.norm(prefix + o.ffn_norm + ".weight", o.dim);
+  if (o.biases) tensors.bias(prefix + "attn_output.bias", o.dim);
+  if (o.qk_norm) {
+    tensors.norm(prefix + "attn_q_norm.weight", o.head_dim);
+    tensors.norm(prefix + "attn_k_norm.weight", o.head_dim);
+  }
+  if (o.sinks) tensors.bias(prefix + "attn_sinks.weight", o.heads);
+  if (o.experts > 0) {
+    add_experts(tensors, o, prefix);
+  } else {
+    add_feed_forward(tensors, o, prefix);
   }
 }
 
@@ -100,6 +142,8 @@ GgufBuilder tiny_model(const TinyModelOptions& o) {
   out.u32(key("attention.head_count"), u32(o.heads)).u32(key("attention.head_count_kv"), u32(o.kv_heads));
   out.u32(key("attention.key_length"), u32(o.head_dim)).u32(key("attention.value_length"), u32(o.head_dim));
   out.f32(key("attention.layer_norm_rms_epsilon"), 1e-5f).u32(key("rope.dimension_count"), u32(o.head_dim));
+  if (o.experts > 0) out.u32(key("expert_count"), u32(o.experts)).u32(key("expert_used_count"), u32(o.experts_used));
+  if (o.shared_hidden > 0) out.u32(key("expert_shared_feed_forward_length"), u32(o.shared_hidden));
   add_vocabulary(out);
 
   RandomTensors tensors(out, o.seed);

@@ -23,6 +23,7 @@ enum class DType : std::int32_t {
   iq4_nl = 20,
   iq4_xs = 23,
   bf16 = 30,
+  mxfp4 = 39,
 };
 
 struct DTypeInfo {

@@ -71,23 +71,27 @@ class Buffer {
   void* context_ = nullptr;
 };
 
-// A weight matrix as the device keeps it: repacked or not is its own affair. rows = outputs, cols = length of a row.
+// A weight matrix as the device keeps it: repacked or not is its own affair. rows = outputs, cols = length of a row. One from
+// load_experts() is `experts` matrices of this shape.
 class Weight {
  public:
   virtual ~Weight() = default;
   DType type() const noexcept { return type_; }
   std::int64_t rows() const noexcept { return rows_; }
   std::int64_t cols() const noexcept { return cols_; }
+  int experts() const noexcept { return experts_; }  // 1: a plain matrix
   // Whether the bytes given to load_weight() are still read: then they must outlive the weight.
   virtual bool uses_source() const noexcept = 0;
   virtual std::size_t device_bytes() const noexcept = 0;  // memory taken beyond the source
 
  protected:
-  Weight(DType type, std::int64_t rows, std::int64_t cols) noexcept : type_(type), rows_(rows), cols_(cols) {}
+  Weight(DType type, std::int64_t rows, std::int64_t cols, int experts = 1) noexcept
+      : type_(type), rows_(rows), cols_(cols), experts_(experts) {}
 
  private:
   DType type_;
   std::int64_t rows_, cols_;
+  int experts_;
 };
 
 // Which forms of an activation row a mat-mul reads: one bit per form. f32 is always kept where asked for.
@@ -121,6 +125,23 @@ class Activation {
   ActFormats formats_;
 };
 
+// The experts that each row of a batch goes to, `used` of `experts`, and their weights: written by Ops::route(), read by the
+// other operations of experts. A pair is a row and one of its experts; the order in which pairs lie in the outputs of
+// Ops::matmul_experts() is the device's own. Allocated once for the largest batch.
+class ExpertChoice {
+ public:
+  virtual ~ExpertChoice() = default;
+  int max_rows() const noexcept { return max_rows_; }
+  int experts() const noexcept { return experts_; }
+  int used() const noexcept { return used_; }
+
+ protected:
+  ExpertChoice(int max_rows, int experts, int used) noexcept : max_rows_(max_rows), experts_(experts), used_(used) {}
+
+ private:
+  int max_rows_, experts_, used_;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -138,7 +159,11 @@ class Device {
 
   // `data`: rows x cols elements of `type` in GGUF layout, rows one after the other. Waits until it is loaded.
   virtual std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols, const std::byte* data) = 0;
+  // `experts` such matrices, of which each begins `stride` bytes after the one before.
+  virtual std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols,
+                                               const std::byte* data, std::size_t stride) = 0;
   virtual std::unique_ptr<Activation> make_activation(std::int64_t max_rows, std::int64_t dim, ActFormats formats) = 0;
+  virtual std::unique_ptr<ExpertChoice> make_expert_choice(int max_rows, int experts, int used) = 0;
 
   virtual Ops& ops() noexcept = 0;
 };

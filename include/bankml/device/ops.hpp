@@ -22,7 +22,36 @@ struct MatmulOutput {
   float scale = 1.0f;                 // 1: no multiplication
 };
 
-enum class GluKind { silu, gelu };
+// clamped_swiglu: g = min(gate, 7), u = clamp(up, -7, 7), g / (1 + exp(-1.702 g)) * (u + 1)
+enum class GluKind { silu, gelu, clamped_swiglu };
+
+// What the scores of a router turn into.
+struct RouterParams {
+  bool softmax_of_chosen = false;  // weights are the softmax over the chosen scores, not over all
+  bool normalize = false;          // weights are divided by their sum
+  float scale = 1.0f;              // multiplied into the weights; 1: no multiplication
+};
+
+// out[pair] = W of the pair's expert times the pair's row of activations (+ bias of the expert).
+struct ExpertOutput {
+  const Weight* weight = nullptr;  // from load_experts(), (experts, rows, a.dim)
+  float* out = nullptr;            // (batch rows * used, weight->rows())
+  const float* bias = nullptr;     // (experts, weight->rows()), or none
+};
+
+// What a row of the activations that experts multiply belongs to.
+enum class ExpertInput { rows, pairs };
+
+// out = sum over the row's experts of branch * weight, in the order of choice (+ shared) (* scale) + residual, in this order of
+// f32 operations; out may be the memory of shared or residual.
+struct ExpertSum {
+  float* out = nullptr;             // (rows, dim)
+  const float* branch = nullptr;    // (rows * used, dim), from matmul_experts()
+  const float* shared = nullptr;    // (rows, dim), or none
+  const float* residual = nullptr;  // (rows, dim), or none
+  float scale = 1.0f;               // 1: no multiplication
+  int dim = 0;
+};
 
 enum class RopeStyle { none, adjacent, neox };  // pairs (2j, 2j+1), or (j, j + n_rot/2)
 
@@ -108,6 +137,17 @@ class Ops {
 
   // out[r] = act(gate[r]) * up[r], in all formats of `out`; gate and up are (rows, out.dim).
   virtual void glu(Stream& stream, Activation& out, const float* gate, const float* up, int rows, GluKind kind) = 0;
+
+  // The used() experts of each row with the highest scores, best first, of equal scores the expert that comes first; and their
+  // weights. `scores` is (rows, experts).
+  virtual void route(Stream& stream, ExpertChoice& out, const float* scores, const RouterParams& params, int rows) = 0;
+
+  // Several weights multiply the same rows. Each pair is a mat-mul of one row of its own: that decides how sums are formed.
+  // `rows` are those of the batch; `a` has one for each of them, or one for each pair, in the order of an earlier output.
+  virtual void matmul_experts(Stream& stream, std::span<const ExpertOutput> outputs, const Activation& a, ExpertInput input,
+                              ExpertChoice& choice, int rows) = 0;
+
+  virtual void sum_experts(Stream& stream, const ExpertSum& args, const ExpertChoice& choice, int rows) = 0;
 
   // Cosines and sines of every row's position for all layers: table is (rows, n_rot / 2, 2), cosine first.
   virtual void rope_table(Stream& stream, float* table, const RopeParams& params, const BatchView& batch) = 0;

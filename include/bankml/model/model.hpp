@@ -19,8 +19,10 @@ namespace bankml {
 // Weights of one layer; those that a model doesn't have are empty.
 struct LayerWeights {
   Buffer attn_norm, ffn_norm, post_attention_norm, post_ffw_norm, q_norm, k_norm;  // f32
-  std::unique_ptr<Weight> q, k, v, output, gate, up, down;
-  Buffer q_bias, k_bias, v_bias, output_bias, gate_bias, up_bias, down_bias;       // f32
+  std::unique_ptr<Weight> q, k, v, output;
+  // With experts: those of all experts, and what decides about them; shared_* is the expert of every row.
+  std::unique_ptr<Weight> gate, up, down, router, shared_gate, shared_up, shared_down;
+  Buffer q_bias, k_bias, v_bias, output_bias, gate_bias, up_bias, down_bias, router_bias, sinks;  // f32
 };
 
 class Model {

@@ -27,6 +27,8 @@ struct ServerOptions {
   bool slots = true, metrics = false, props = false;  // whether GET /slots, GET /metrics and POST /props answer
   bool verbose = false;                               // whether OpenAI answers have the field "__verbose"
   int sse_ping_interval_s = 30;                       // silence before an SSE comment; below 1: never
+  int batch = 2048;                                   // tokens of a step: limits how much of a file infill sees
+  bool suffix_first_infill = false;                   // the order of infill's parts
   CompletionParams defaults;                          // of the request fields
 };
 

@@ -20,6 +20,7 @@ struct TemplateOptions {
   bool adds_bos = false, adds_eos = false;  // of the vocabulary: then a leading BOS text is taken off the rendered prompt
   bool prefill_assistant = true;     // a trailing assistant message is continued
   boost::json::object kwargs;        // server-wide template variables
+  bool jinja = true;                 // false: a built-in format in place of the template that names it or has its marks
 };
 
 struct RenderedPrompt {
@@ -32,7 +33,7 @@ struct RenderedPrompt {
 class ChatTemplate {
  public:
   // `source`: Jinja text. Empty or "chatml": the built-in ChatML template.
-  // Throws Error(invalid_request) with line and column if it can't be parsed.
+  // Throws Error(invalid_request): with line and column if it can't be parsed, or if there is no built-in format for it.
   explicit ChatTemplate(std::string_view source, TemplateOptions options = {});
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
@@ -44,6 +45,8 @@ class ChatTemplate {
   // (a message without role; image parts on a text model).
   RenderedPrompt render(const boost::json::object& request) const;
 
+  // Whether a built-in format is used: it knows messages only, no tools and no variables.
+  bool is_builtin() const noexcept;
   const TemplateCaps& caps() const noexcept;
   const std::string& source() const noexcept;
 

@@ -51,6 +51,20 @@ inline void multiply_q8_heads(const CellsState& state, const std::byte* k, float
   }
 }
 
+// Products of one cell's half K with the Q of all heads, 64 elements each: products of halves are exact, so that the
+// first additions of the tree may be fused with them.
+inline void multiply_half_heads_of_64(const CellsState& state, const std::byte* k, float* folded, int stride) {
+  F32x16 key[4];
+  BANKML_UNROLL
+  for (int i = 0; i < 4; ++i) key[i] = load_half(reinterpret_cast<const half*>(k) + 16 * i);
+  for (int head = 0; head < state.heads; ++head) {
+    const float* q = head_row(state.q, head, 64);
+    const F32x16 even = fma(key[0], load(q), mul(key[2], load(q + 32)));
+    const F32x16 odd = fma(key[1], load(q + 16), mul(key[3], load(q + 48)));
+    store8(folded + head * stride, fold(add(even, odd)));
+  }
+}
+
 // Products of one cell's K with the Q of all heads, the sixteen lanes of the four accumulators folded to eight:
 // folded[head] is (8). The first kGroups * 64 elements; K stays in registers as far as they go.
 template <int kGroups>
@@ -99,6 +113,8 @@ inline void score_cells(const CellsState& state, const std::byte* k, std::size_t
     float* folded = state.folded + 8 * c;
     if (q8) {
       multiply_q8_heads(state, row, folded, kFoldedCells);
+    } else if (n == 64 && state.type_k == DType::f16) {
+      multiply_half_heads_of_64(state, row, folded, kFoldedCells);
     } else if (n == 64) {
       multiply_heads<1>(state, row, folded, kFoldedCells);
     } else if (n == 128) {

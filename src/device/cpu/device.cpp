@@ -7,6 +7,7 @@
 
 #include "bankml/base/log.hpp"
 #include "device/cpu/activation.hpp"
+#include "device/cpu/expert_choice.hpp"
 #include "device/cpu/memory.hpp"
 #include "device/cpu/ops.hpp"
 #include "device/cpu/self_check.hpp"
@@ -64,10 +65,17 @@ class CpuDevice final : public Device {
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
   std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols,
                                       const std::byte* data) override {
-    return std::make_unique<CpuWeight>(pool_, weights_, type, rows, cols, data);
+    return load_experts(type, 1, rows, cols, data, 0);
+  }
+  std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols,
+                                       const std::byte* data, std::size_t stride) override {
+    return std::make_unique<CpuWeight>(pool_, weights_, type, experts, rows, cols, data, stride);
   }
   std::unique_ptr<Activation> make_activation(std::int64_t max_rows, std::int64_t dim, ActFormats formats) override {
     return std::make_unique<CpuActivation>(max_rows, dim, formats, kernels(isa_));
+  }
+  std::unique_ptr<ExpertChoice> make_expert_choice(int max_rows, int experts, int used) override {
+    return std::make_unique<CpuExpertChoice>(max_rows, experts, used);
   }
   Ops& ops() noexcept override { return ops_; }
 

@@ -63,6 +63,28 @@ void gelu_mul(float* out, const float* gate, const float* up, const half* table,
   }
 }
 
+void soft_max(float* out, const float* x, int n) {
+  float most = x[0];
+  for (int i = 1; i < n; ++i) most = x[i] > most ? x[i] : most;
+  double sum = 0.0;
+  int i = 0;
+  for (; i + 16 <= n; i += 16) {
+    store(out + i, vector_exp_of_nonpositive(sub(load(x + i), broadcast(most))));
+    float t[16];
+    for (int l = 0; l < 16; ++l) t[l] = out[i + l];
+    for (int width = 8; width > 0; width /= 2) {
+      for (int l = 0; l < width; ++l) t[l] += t[l + width];
+    }
+    sum += static_cast<double>(t[0]);
+  }
+  for (; i < n; ++i) {
+    out[i] = __builtin_expf(x[i] - most);
+    sum += static_cast<double>(out[i]);
+  }
+  const float factor = static_cast<float>(1.0 / sum);
+  for (i = 0; i < n; ++i) out[i] *= factor;
+}
+
 void rotate_adjacent(float* x, const float* table, int n_rot) {
   int i = 0;
   for (; i + 16 <= n_rot; i += 16) {

@@ -66,6 +66,8 @@ struct FloatKernels {
   void (*silu_mul)(float* out, const float* gate, const float* up, int n);
   // out = gelu(gate) * up; table: gelu of every half
   void (*gelu_mul)(float* out, const float* gate, const float* up, const half* table, int n);
+  // out = soft_max(x); out may be x
+  void (*soft_max)(float* out, const float* x, int n);
   // Rotates pairs of x in place; table: (n_rot / 2) of cosine, sine.
   void (*rotate_adjacent)(float* x, const float* table, int n_rot);
   void (*rotate_neox)(float* x, const float* table, int n_rot);

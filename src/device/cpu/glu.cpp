@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -26,6 +27,15 @@ const half* gelu_table() {
   return table.get();
 }
 
+// With the exponential of the C library (docs/arithmetic.md, 4).
+void clamped_swiglu(float* out, const float* gate, const float* up, std::int64_t n) {
+  constexpr float kLimit = 7.0f, kAlpha = 1.702f;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = std::min(gate[i], kLimit), u = std::clamp(up[i], -kLimit, kLimit);
+    out[i] = g / (1.0f + std::exp(kAlpha * -g)) * (u + 1.0f);
+  }
+}
+
 }  // namespace
 
 void CpuOps::glu(Stream&, Activation& out, const float* gate, const float* up, int rows, GluKind kind) {
@@ -38,6 +48,8 @@ void CpuOps::glu(Stream&, Activation& out, const float* gate, const float* up, i
     float* y = floats ? activation.f32_row(row) : reinterpret_cast<float*>(memory);
     if (kind == GluKind::silu) {
       floats_.silu_mul(y, gate + row * dim, up + row * dim, static_cast<int>(dim));
+    } else if (kind == GluKind::clamped_swiglu) {
+      clamped_swiglu(y, gate + row * dim, up + row * dim, dim);
     } else {
       floats_.gelu_mul(y, gate + row * dim, up + row * dim, table, static_cast<int>(dim));
     }

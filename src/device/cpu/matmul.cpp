@@ -23,27 +23,6 @@ std::int64_t divide_up(std::int64_t n, std::int64_t unit) noexcept {
   return (n + unit - 1) / unit;
 }
 
-MatmulJob make_job(const MatmulOutput& output, const CpuActivation& a, int batch) noexcept {
-  const auto& weight = static_cast<const CpuWeight&>(*output.weight);
-  const auto uses = [&](ActFormats format) { return has(a.formats(), format); };
-  return {
-      .quants = weight.quants(),
-      .meta = weight.meta(),
-      .rows = weight.rows(),
-      .cols = weight.cols(),
-      .batch = batch,
-      .q8 = uses(ActFormats::q8) ? a.q8_row(0) : Q8Row{},
-      .q8_k = uses(ActFormats::q8_k) ? a.q8_k_row(0) : Q8KRow{},
-      .f32 = uses(ActFormats::f32) ? a.f32_row(0) : nullptr,
-      .f16 = uses(ActFormats::f16) ? a.f16_row(0) : nullptr,
-      .bf16 = uses(ActFormats::bf16) ? a.bf16_row(0) : nullptr,
-      .out = output.out,
-      .bias = output.bias,
-      .residual = output.residual,
-      .scale = output.scale,
-  };
-}
-
 // One mat-mul, cut into parts of `part_rows` x `part_tokens`.
 struct Divided {
   MatmulJob job{};
@@ -60,9 +39,13 @@ struct Divided {
 Divided divide(const MatmulOutput& output, const CpuActivation& a, int batch, const Kernels& kernels, int threads) {
   const auto& weight = static_cast<const CpuWeight&>(*output.weight);
   Divided d;
-  d.job = make_job(output, a, batch);
-  d.kernel = kernels.matmul(weight.type(), weight.packed());
-  if (!d.kernel) d.kernel = portable::kKernels.matmul(weight.type(), weight.packed());
+  d.job = make_job(weight, 0, a, 0);
+  d.job.batch = batch;
+  d.job.out = output.out;
+  d.job.bias = output.bias;
+  d.job.residual = output.residual;
+  d.job.scale = output.scale;
+  d.kernel = matmul_kernel(kernels, weight);
   constexpr std::int64_t kTokenUnit = 4;  // the kernels' tile, and the groups of four of the peer
   d.part_tokens = std::min<std::int64_t>(
       round_up(batch, kTokenUnit), round_up(std::max<std::int64_t>(kActivationBytes / d.job.cols, 1), kTokenUnit));
@@ -75,6 +58,31 @@ Divided divide(const MatmulOutput& output, const CpuActivation& a, int batch, co
 }
 
 }  // namespace
+
+MatmulJob make_job(const CpuWeight& weight, std::int64_t expert, const CpuActivation& a, std::int64_t first) noexcept {
+  const auto uses = [&](ActFormats format) { return has(a.formats(), format); };
+  return {
+      .quants = weight.quants(expert),
+      .meta = weight.meta(expert),
+      .rows = weight.rows(),
+      .cols = weight.cols(),
+      .batch = 1,
+      .q8 = uses(ActFormats::q8) ? a.q8_row(first) : Q8Row{},
+      .q8_k = uses(ActFormats::q8_k) ? a.q8_k_row(first) : Q8KRow{},
+      .f32 = uses(ActFormats::f32) ? a.f32_row(first) : nullptr,
+      .f16 = uses(ActFormats::f16) ? a.f16_row(first) : nullptr,
+      .bf16 = uses(ActFormats::bf16) ? a.bf16_row(first) : nullptr,
+      .out = nullptr,
+      .bias = nullptr,
+      .residual = nullptr,
+      .scale = 1.0f,
+  };
+}
+
+MatmulKernel matmul_kernel(const Kernels& kernels, const CpuWeight& weight) {
+  const MatmulKernel kernel = kernels.matmul(weight.type(), weight.packed());
+  return kernel ? kernel : portable::kKernels.matmul(weight.type(), weight.packed());
+}
 
 void multiply(ThreadPool& pool, const Kernels& kernels, std::span<const MatmulOutput> outputs, const CpuActivation& a,
               int rows) {

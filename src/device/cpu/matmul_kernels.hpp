@@ -38,21 +38,34 @@ template <class Block>
   if constexpr (traits.high_bits != 0) {
     w = Simd::join<traits.low_bits>(w, Simd::codes<traits.high_bits>(piece + P::low_bytes, pair));
   }
-  if constexpr (traits.table) return Simd::iq4(w);
+  if constexpr (traits.table != nullptr) return Simd::look_up_pair(traits.table, w);
   if constexpr (traits.offset != 0 && !std::is_same_v<Block, BlockQ6K>) return Simd::minus<traits.offset>(w);
   return w;
 }
 
 template <class Block>
-inline constexpr bool kSigned = kTraits<Block>.table || kTraits<Block>.low_bits == 8 ||
+inline constexpr bool kSigned = kTraits<Block>.table != nullptr || kTraits<Block>.low_bits == 8 ||
                                 (kTraits<Block>.offset != 0 && !std::is_same_v<Block, BlockQ6K>);
 
-// Blocks of 32 with lanes: Q4_1, Q5_0, Q5_1, Q8_0. Eight rows, T tokens; the scales of a stretch of blocks are
-// multiplied first, for all rows at once, then pairs of rows pass over it with their sums in registers.
+// Integers of columns `unit` and `unit` + 4.
+template <class Block>
+[[gnu::always_inline]] inline Simd::Columns column_integers(const std::uint8_t* piece, int unit) noexcept {
+  using P = Packing<Block>;
+  constexpr BlockTraits traits = P::traits;
+  auto codes = Simd::two_columns<traits.low_bits>(piece, unit);
+  if constexpr (traits.high_bits == 1) codes = Simd::with_fifth_bit(codes, piece + P::low_bytes, unit);
+  if constexpr (traits.offset != 0) return Simd::columns_minus<traits.offset>(Simd::columns(codes));
+  return Simd::columns(codes);
+}
+
+// Blocks of 32 whose lanes are added up apart: Q4_1, Q5_0, Q5_1, Q8_0. Eight rows, T tokens; a pair of columns after
+// the other passes over all blocks with its sums in registers. Where that takes several passes, the scales of a stretch
+// of blocks are multiplied first, for all of them.
 template <class Block, int T>
 void lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   using P = Packing<Block>;
-  constexpr int kPairs = Simd::pairs(T);
+  constexpr int kUnits = Simd::units(T);
+  constexpr bool kOnePass = kUnits == 4;
   constexpr std::int64_t kStretch = 128;  // blocks: keeps the scales within 16 KiB
   const std::int64_t blocks = job.cols / kBlock;
   const std::uint8_t* quants = job.quants + group * blocks * P::quant_bytes;
@@ -62,65 +75,66 @@ void lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   const float* act_sums = job.q8.scaled_sum + token * blocks;
 
   Simd::Lanes sums[4][T];
-  float results[T][kGroup];
   Simd::Rows mins[T];
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
     mins[t] = Simd::zero();
-    Simd::store(results[t], mins[t]);
 #pragma GCC unroll 8
-    for (auto& pair : sums) pair[t] = Simd::lanes_zero();
+    for (auto& unit : sums) unit[t] = Simd::lanes_zero();
   }
-  alignas(64) float scales[kStretch][T][kGroup];
+  const auto add_minimum = [&](std::int64_t k) {
+    if constexpr (P::traits.minimum) {
+      const Simd::Rows m = Simd::widen(meta + k * P::meta_bytes + P::m_at);
+#pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) mins[t] = Simd::fma(m, Simd::broadcast(act_sums[t * blocks + k]), mins[t]);
+    }
+  };
+  const auto scale = [&](std::int64_t k, int t) {
+    return Simd::mul(Simd::widen(meta + k * P::meta_bytes), Simd::broadcast(act_scales[t * blocks + k]));
+  };
+  alignas(64) float scales[kOnePass ? 1 : kStretch][T][kGroup];
   for (std::int64_t begin = 0; begin < blocks; begin += kStretch) {
     const std::int64_t end = begin + kStretch < blocks ? begin + kStretch : blocks;
-    for (std::int64_t k = begin; k < end; ++k) {
-      const Simd::Rows d = Simd::widen(meta + k * P::meta_bytes);
+    if constexpr (!kOnePass) {
+      for (std::int64_t k = begin; k < end; ++k) {
 #pragma GCC unroll 8
-      for (int t = 0; t < T; ++t) {
-        Simd::store(scales[k - begin][t], Simd::mul(d, Simd::broadcast(act_scales[t * blocks + k])));
-      }
-      if constexpr (P::traits.minimum) {
-        const Simd::Rows m = Simd::widen(meta + k * P::meta_bytes + P::m_at);
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) mins[t] = Simd::fma(m, Simd::broadcast(act_sums[t * blocks + k]), mins[t]);
+        for (int t = 0; t < T; ++t) Simd::store(scales[k - begin][t], scale(k, t));
+        add_minimum(k);
       }
     }
-    for (int first = 0; first < 4; first += kPairs) {
-      Simd::Lanes acc[kPairs][T];
+    for (int first = 0; first < 4; first += kUnits) {
+      Simd::Lanes acc[kUnits][T];
 #pragma GCC unroll 8
-      for (int p = 0; p < kPairs; ++p) {
+      for (int u = 0; u < kUnits; ++u) {
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) acc[p][t] = sums[first + p][t];
+        for (int t = 0; t < T; ++t) acc[u][t] = sums[first + u][t];
       }
       for (std::int64_t k = begin; k < end; ++k) {
-        Simd::Bytes w[kPairs];
+        Simd::Columns w[kUnits];
 #pragma GCC unroll 8
-        for (int p = 0; p < kPairs; ++p) w[p] = integers<Block>(quants + k * P::quant_bytes, first + p);
+        for (int u = 0; u < kUnits; ++u) w[u] = column_integers<Block>(quants + k * P::quant_bytes, first + u);
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) {
-          const Simd::Act x = Simd::act(acts + t * job.cols + k * kBlock);
+          const Simd::ColumnAct x = Simd::column_act(acts + t * job.cols + k * kBlock);
+          const auto d = Simd::column_scale(kOnePass ? scale(k, t) : Simd::load(scales[k - begin][t]));
 #pragma GCC unroll 8
-          for (int p = 0; p < kPairs; ++p) {
-            const float* d = scales[k - begin][t] + 2 * (first + p);
-            acc[p][t] = Simd::fma(d, Simd::dot<kSigned<Block>>(w[p], x), acc[p][t]);
+          for (int u = 0; u < kUnits; ++u) {
+            acc[u][t] = Simd::column_fma<kSigned<Block>>(d, w[u], x, first + u, acc[u][t]);
           }
         }
+        if constexpr (kOnePass) add_minimum(k);
       }
-      if (end < blocks) {
 #pragma GCC unroll 8
-        for (int p = 0; p < kPairs; ++p) {
+      for (int u = 0; u < kUnits; ++u) {
 #pragma GCC unroll 8
-          for (int t = 0; t < T; ++t) sums[first + p][t] = acc[p][t];
-        }
-      } else {
-        Simd::sum_to(results, first, acc);
+        for (int t = 0; t < T; ++t) sums[first + u][t] = acc[u][t];
       }
     }
   }
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) {
-    Simd::Rows sum = Simd::load(results[t]);
+  for (int t = 0; t < T; ++t) {  // the tree of eight lanes, each of which is a register
+    Simd::Rows sum = Simd::add(Simd::add(Simd::fold(sums[0][t]), Simd::fold(sums[2][t])),
+                               Simd::add(Simd::fold(sums[1][t]), Simd::fold(sums[3][t])));
     if constexpr (P::traits.minimum) sum = Simd::add(sum, mins[t]);
     finish(job, group, token + t, sum);
   }
@@ -214,11 +228,11 @@ void super_lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexc
   }
 }
 
-// Blocks of 32 with columns: Q4_0, IQ4_NL.
+// Blocks of 32 that are added up together: Q4_0, IQ4_NL, MXFP4.
 template <class Block, int T>
 void columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   using P = Packing<Block>;
-  constexpr bool is_signed = P::traits.table;  // the offset of Q4_0 is taken off the sums
+  constexpr bool is_signed = P::traits.table != nullptr;  // the offset of Q4_0 is taken off the sums
   const std::int64_t blocks = job.cols / kBlock;
   const std::int8_t* acts = job.q8.quants + token * job.cols;
   Simd::Rows acc[T];
@@ -230,11 +244,12 @@ void columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept 
 #pragma GCC unroll 8
     for (int c = 0; c < 8; ++c) {
       auto w = Simd::column<4>(quants, c);
-      if constexpr (P::traits.table) w = Simd::iq4_values(w);
+      if constexpr (is_signed) w = Simd::look_up(P::traits.table, w);
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t) sum[t].add(w, acts + t * job.cols + k * kBlock + 4 * c);
     }
-    const Simd::Rows d = Simd::widen(job.meta + (group * blocks + k) * P::meta_bytes);
+    const std::uint8_t* meta = job.meta + (group * blocks + k) * P::meta_bytes;
+    const Simd::Rows d = sizeof(typename P::Scale) == 1 ? Simd::widen_e8m0(meta) : Simd::widen(meta);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       const std::int64_t at = (token + t) * blocks + k;
@@ -249,13 +264,13 @@ void columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept 
   for (int t = 0; t < T; ++t) finish(job, group, token + t, acc[t]);
 }
 
-// Super-blocks with columns: Q4_K, Q2_K. A group of four tokens adds up 64 (Q4_K) or 128 (Q2_K) elements at a time, a
-// token on its own the whole block.
-template <class Block, int T>
+// Super-blocks that are added up together: Q4_K, Q2_K. `in_units`: tokens that form a group of four in their mat-mul add
+// up 64 (Q4_K) or 128 (Q2_K) elements at a time, others the whole block.
+template <class Block, int T, bool in_units>
 void super_columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   using P = Packing<Block>;
   constexpr int kSub = P::traits.sub, kAllPairs = P::subs / 2;
-  constexpr int kUnitPairs = T < 4 ? kAllPairs : kSub == 32 ? 1 : 4;
+  constexpr int kUnitPairs = !in_units ? kAllPairs : kSub == 32 ? 1 : 4;
   const std::int64_t blocks = job.cols / kSuperBlock;
   Simd::Rows acc[T], mins[T];
 #pragma GCC unroll 8
@@ -325,11 +340,15 @@ void super_columns_tile(const MatmulJob& job, std::int64_t group, int token) noe
 template <class Block, int T>
 void tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   using P = Packing<Block>;
-  if constexpr (P::columns && P::traits.length == kBlock) {
+  if constexpr (P::one_sum && P::traits.length == kBlock) {
     columns_tile<Block, T>(job, group, token);
+  } else if constexpr (P::one_sum) {
+    if (T == 4 && job.batch >= 4) {
+      super_columns_tile<Block, T, T == 4>(job, group, token);
+    } else {
+      super_columns_tile<Block, T, false>(job, group, token);
+    }
   } else if constexpr (P::columns) {
-    super_columns_tile<Block, T>(job, group, token);
-  } else if constexpr (P::traits.length == kBlock) {
     lanes_tile<Block, T>(job, group, token);
   } else if constexpr (std::is_same_v<Block, BlockIq4Xs>) {
     if (job.batch >= 8) {

@@ -21,7 +21,7 @@ template <class Block, bool packed>
 void quantised_matmul(const MatmulJob& job, std::int64_t row, std::int64_t row_end, int token, int token_end) {
   using P = Packing<Block>;
   constexpr bool small = kTraits<Block>.length == kBlock;
-  const MatmulShape shape{job.rows, job.cols, job.batch, packed && P::columns};
+  const MatmulShape shape{job.rows, job.cols, job.batch, packed && P::one_sum};
   const std::int64_t n = job.cols / kTraits<Block>.length;
   std::vector<Decoded<Block>> decoded(static_cast<std::size_t>(n));
   for (std::int64_t r = row; r < row_end; ++r) {

@@ -35,6 +35,11 @@ class CpuOps final : public Ops {
   // attention.cpp
   void attention(Stream& stream, Activation& out, const AttentionArgs& args, const KvLayout& kv,
                  const BatchView& batch) override;
+  // experts.cpp
+  void route(Stream& stream, ExpertChoice& out, const float* scores, const RouterParams& params, int rows) override;
+  void matmul_experts(Stream& stream, std::span<const ExpertOutput> outputs, const Activation& a, ExpertInput input,
+                      ExpertChoice& choice, int rows) override;
+  void sum_experts(Stream& stream, const ExpertSum& args, const ExpertChoice& choice, int rows) override;
   // softcap.cpp
   void scale_softcap(Stream& stream, float* x, std::int64_t n, float scale, float cap) override;
 

@@ -10,7 +10,8 @@ namespace bankml {
 
 // Whether llama-server keeps such a weight repacked, which gives other sums (3.3).
 constexpr bool is_repacked(DType type, std::int64_t rows) noexcept {
-  return rows % 8 == 0 && (type == DType::q4_0 || type == DType::q4_k || type == DType::q2_k || type == DType::iq4_nl);
+  return rows % 8 == 0 && (type == DType::q4_0 || type == DType::q4_k || type == DType::q2_k || type == DType::iq4_nl ||
+                           type == DType::mxfp4);
 }
 
 // Product of one weight row in GGUF layout with row `token` of `a`.

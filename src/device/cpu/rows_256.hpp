@@ -89,6 +89,12 @@ struct Rows256 {
   static Rows widen(const void* halves) noexcept {
     return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(halves)));
   }
+  static Rows widen_e8m0(const void* bytes) noexcept {
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(bytes)));
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1))));
+  }
   static Rows add(Rows a, Rows b) noexcept { return _mm256_add_ps(a, b); }
   static Rows sub(Rows a, Rows b) noexcept { return _mm256_sub_ps(a, b); }
   static Rows mul(Rows a, Rows b) noexcept { return _mm256_mul_ps(a, b); }
@@ -113,12 +119,31 @@ struct Rows256 {
   // Codes of column `c` of 32 elements of eight rows (packing.hpp).
   template <int bits>
   static __m256i column(const std::uint8_t* piece, int c) noexcept {
-    const __m256i codes = _mm256_srli_epi16(load256(piece + c / (8 / bits) * 32), c % (8 / bits) * bits);
+    const __m256i codes = _mm256_srli_epi16(load256(piece + c % bits * 32), c / bits * bits);
     return _mm256_and_si256(codes, _mm256_set1_epi8((1 << bits) - 1));
   }
-  static __m256i iq4_values(__m256i codes) noexcept {
-    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Values));
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), codes);
+
+  // Columns `unit` and `unit` + 4: lanes whose sums are the first that the tree adds.
+  struct TwoColumns {
+    __m256i a, b;
+  };
+  template <int bits>
+  static TwoColumns two_columns(const std::uint8_t* piece, int unit) noexcept {
+    static_assert(bits == 4 || bits == 8);
+    const __m256i v = load256(piece + unit * 32);
+    if constexpr (bits == 8) return {v, load256(piece + (unit + 4) * 32)};
+    const __m256i mask = _mm256_set1_epi8(15);
+    return {_mm256_and_si256(v, mask), _mm256_and_si256(_mm256_srli_epi16(v, 4), mask)};
+  }
+  // Gives codes of four bits their fifth, from the vector that has one of every column.
+  static TwoColumns with_fifth_bit(TwoColumns w, const std::uint8_t* plane, int unit) noexcept {
+    const __m256i v = load256(plane), fifth = _mm256_set1_epi8(16);
+    const __m256i a = _mm256_sll_epi16(v, _mm_cvtsi32_si128(4 - unit)), b = _mm256_srl_epi16(v, _mm_cvtsi32_si128(unit));
+    return {_mm256_or_si256(w.a, _mm256_and_si256(a, fifth)), _mm256_or_si256(w.b, _mm256_and_si256(b, fifth))};
+  }
+  static __m256i look_up(const std::int8_t* table, __m256i codes) noexcept {
+    const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), codes);
   }
 };
 

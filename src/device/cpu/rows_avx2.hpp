@@ -21,8 +21,8 @@ struct Simd : Rows256 {
   using Act = __m256i;  // 32 integers of a token
   using Scales = Ints;  // 16-bit, for each row one for the first and one for the second 16 elements
 
-  // Pairs of rows that keep their sums in registers while `tokens` tokens pass.
-  static constexpr int pairs(int tokens) noexcept { return tokens == 1 ? 4 : tokens == 2 ? 2 : 1; }
+  // Of four pairs of columns, those that keep their sums in registers while `tokens` tokens pass.
+  static constexpr int units(int tokens) noexcept { return tokens == 1 ? 4 : tokens == 2 ? 2 : 1; }
 
   static Act act(const std::int8_t* p) noexcept { return load256(p); }
 
@@ -48,7 +48,9 @@ struct Simd : Rows256 {
   static Bytes minus(Bytes w) noexcept {
     return {_mm256_sub_epi8(w.a, _mm256_set1_epi8(offset)), _mm256_sub_epi8(w.b, _mm256_set1_epi8(offset))};
   }
-  static Bytes iq4(Bytes w) noexcept { return {iq4_values(w.a), iq4_values(w.b)}; }
+  static Bytes look_up_pair(const std::int8_t* table, Bytes w) noexcept {
+    return {look_up(table, w.a), look_up(table, w.b)};
+  }
 
   static Ints int_lanes_zero() noexcept { return {int_zero(), int_zero()}; }
   static Lanes lanes_zero() noexcept { return {zero(), zero()}; }
@@ -58,11 +60,6 @@ struct Simd : Rows256 {
   static __m256i dot2(__m256i w, Act x) noexcept {
     if constexpr (is_signed) return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
     return _mm256_maddubs_epi16(w, x);
-  }
-  template <bool is_signed>
-  static Ints dot(Bytes w, Act x) noexcept {
-    const __m256i ones = _mm256_set1_epi16(1);
-    return {_mm256_madd_epi16(dot2<is_signed>(w.a, x), ones), _mm256_madd_epi16(dot2<is_signed>(w.b, x), ones)};
   }
   template <bool is_signed>
   static Ints scaled_dot(Ints sum, Bytes w, Act x, Scales s) noexcept {
@@ -90,30 +87,33 @@ struct Simd : Rows256 {
     return {_mm256_fmadd_ps(_mm256_broadcast_ss(d), _mm256_cvtepi32_ps(x.a), acc.a),
             _mm256_fmadd_ps(_mm256_broadcast_ss(d + 1), _mm256_cvtepi32_ps(x.b), acc.b)};
   }
-  // The sums (T8) of rows 2 * first and on, for each token.
-  template <int pairs, int tokens>
-  static void sum_to(float (&out)[tokens][8], int first, const Lanes (&acc)[pairs][tokens]) noexcept {
-    if constexpr (pairs == 4) {
-      for (int t = 0; t < tokens; ++t) store(out[t], sum(acc[0][t], acc[1][t], acc[2][t], acc[3][t]));
-    } else if constexpr (pairs == 2) {
-      static_assert(tokens == 2);
-      const __m256 s = sum(acc[0][0], acc[1][0], acc[0][1], acc[1][1]);
-      _mm_storeu_ps(out[0] + 2 * first, _mm256_castps256_ps128(s));
-      _mm_storeu_ps(out[1] + 2 * first, _mm256_extractf128_ps(s, 1));
-    } else {
-      static_assert(pairs == 1 && (tokens == 3 || tokens == 4));
-      alignas(32) float s[8];
-      _mm256_store_ps(s, sum(acc[0][0], acc[0][1], acc[0][2], acc[0][tokens - 1]));
-#pragma GCC unroll 8
-      for (int t = 0; t < tokens; ++t) __builtin_memcpy(out[t] + 2 * first, s + 2 * t, 2 * sizeof(float));
-    }
-  }
   static Rows sum(const Lanes& p, const Lanes& q, const Lanes& r, const Lanes& s) noexcept {
     return tree8({p.a, p.b, q.a, q.b, r.a, r.b, s.a, s.b});
   }
   static IntRows sum(const Ints& p, const Ints& q, const Ints& r, const Ints& s) noexcept {
     return sum8({p.a, p.b, q.a, q.b, r.a, r.b, s.a, s.b});
   }
+
+  // Two columns apart, eight rows in the lanes of each.
+  using Columns = TwoColumns;
+  using ColumnAct = const std::int8_t*;
+  using ColumnScale = __m256;
+
+  static Columns columns(TwoColumns w) noexcept { return w; }
+  template <int offset>
+  static Columns columns_minus(Columns w) noexcept {
+    return {_mm256_sub_epi8(w.a, _mm256_set1_epi8(offset)), _mm256_sub_epi8(w.b, _mm256_set1_epi8(offset))};
+  }
+  static ColumnAct column_act(const std::int8_t* block) noexcept { return block; }
+  static ColumnScale column_scale(Rows d) noexcept { return d; }
+  template <bool is_signed>
+  static Lanes column_fma(ColumnScale d, Columns w, ColumnAct x, int unit, Lanes acc) noexcept {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const __m256i a = _mm256_madd_epi16(dot2<is_signed>(w.a, broadcast_dword(x + 4 * unit)), ones);
+    const __m256i b = _mm256_madd_epi16(dot2<is_signed>(w.b, broadcast_dword(x + 4 * unit + 16)), ones);
+    return {_mm256_fmadd_ps(d, _mm256_cvtepi32_ps(a), acc.a), _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(b), acc.b)};
+  }
+  static Rows fold(const Lanes& sums) noexcept { return add(sums.a, sums.b); }
 
   // Integer sums of columns, eight rows in the lanes.
   template <bool is_signed>

@@ -15,8 +15,8 @@ struct Simd : Rows256 {
   using Act = __m512i;     // 32 integers of a token, twice
   using Scales = __m512i;  // 16-bit, for each row one for the first and one for the second 16 elements
 
-  // Pairs of rows that keep their sums in registers while `tokens` tokens pass.
-  static constexpr int pairs(int tokens) noexcept { return tokens <= 2 ? 4 : 2; }
+  // Of four pairs of columns, those that keep their sums in registers while tokens pass.
+  static constexpr int units(int) noexcept { return 4; }
 
   static Act act(const std::int8_t* p) noexcept { return _mm512_broadcast_i64x4(load256(p)); }
 
@@ -40,19 +40,14 @@ struct Simd : Rows256 {
   static Bytes minus(Bytes w) noexcept {
     return _mm512_sub_epi8(w, _mm512_set1_epi8(offset));
   }
-  static Bytes iq4(Bytes w) noexcept {
-    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Values));
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), w);
+  static Bytes look_up_pair(const std::int8_t* table, Bytes w) noexcept {
+    const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), w);
   }
 
   static Ints int_lanes_zero() noexcept { return _mm512_setzero_si512(); }
   static Lanes lanes_zero() noexcept { return _mm512_setzero_ps(); }
 
-  template <bool is_signed>
-  static Ints dot(Bytes w, Act x) noexcept {
-    if constexpr (is_signed) return _mm512_dpbusd_epi32(int_lanes_zero(), _mm512_abs_epi8(w), with_sign(x, w));
-    return _mm512_dpbusd_epi32(int_lanes_zero(), w, x);
-  }
   template <bool is_signed>
   static Ints scaled_dot(Ints sum, Bytes w, Act x, Scales s) noexcept {
     __m512i two;  // 16-bit sums of two, which don't overflow for codes below 129
@@ -81,29 +76,39 @@ struct Simd : Rows256 {
     const __m512 both = _mm512_mask_blend_ps(0xff00, _mm512_set1_ps(d[0]), _mm512_set1_ps(d[1]));
     return _mm512_fmadd_ps(both, _mm512_cvtepi32_ps(x), acc);
   }
-  // The sums (T8) of rows 2 * first and on, for each token.
-  template <int pairs, int tokens>
-  static void sum_to(float (&out)[tokens][8], int first, const Lanes (&acc)[pairs][tokens]) noexcept {
-    if constexpr (pairs == 4) {
-#pragma GCC unroll 8
-      for (int t = 0; t < tokens; ++t) store(out[t], sum(acc[0][t], acc[1][t], acc[2][t], acc[3][t]));
-    } else {
-      static_assert(pairs == 2 && (tokens == 3 || tokens == 4));
-#pragma GCC unroll 8
-      for (int t = 0; t < tokens; t += 2) {
-        const int next = t + 1 < tokens ? t + 1 : t;
-        const __m256 s = sum(acc[0][t], acc[1][t], acc[0][next], acc[1][next]);
-        _mm_storeu_ps(out[t] + 2 * first, _mm256_castps256_ps128(s));
-        if (next != t) _mm_storeu_ps(out[next] + 2 * first, _mm256_extractf128_ps(s, 1));
-      }
-    }
-  }
   static Rows sum(const Lanes& p, const Lanes& q, const Lanes& r, const Lanes& s) noexcept {
     return tree8({low(p), high(p), low(q), high(q), low(r), high(r), low(s), high(s)});
   }
   static IntRows sum(const Ints& p, const Ints& q, const Ints& r, const Ints& s) noexcept {
     return sum8({low(p), high(p), low(q), high(q), low(r), high(r), low(s), high(s)});
   }
+
+  // Two columns side by side, eight rows in the lanes of each.
+  using Columns = __m512i;
+  using ColumnAct = __m512i;
+  using ColumnScale = __m512;
+
+  static Columns columns(TwoColumns w) noexcept { return join256(w.a, w.b); }
+  template <int offset>
+  static Columns columns_minus(Columns w) noexcept {
+    return _mm512_sub_epi8(w, _mm512_set1_epi8(offset));
+  }
+  static ColumnAct column_act(const std::int8_t* block) noexcept { return _mm512_castsi256_si512(load256(block)); }
+  static ColumnScale column_scale(Rows d) noexcept { return join_floats(d, d); }
+  template <bool is_signed>
+  static Lanes column_fma(ColumnScale d, Columns w, ColumnAct x, int unit, Lanes acc) noexcept {
+    const __m512i places = _mm512_add_epi32(
+        _mm512_set1_epi32(unit), _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4));
+    const __m512i four = _mm512_permutexvar_epi32(places, x);
+    __m512i dot;
+    if constexpr (is_signed) {
+      dot = _mm512_dpbusd_epi32(int_lanes_zero(), _mm512_abs_epi8(w), with_sign(four, w));
+    } else {
+      dot = _mm512_dpbusd_epi32(int_lanes_zero(), w, four);
+    }
+    return _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(dot), acc);
+  }
+  static Rows fold(Lanes sums) noexcept { return add(low(sums), high(sums)); }
 
   // Integer sums of columns, eight rows in the lanes.
   template <bool is_signed>

@@ -52,7 +52,7 @@ void for_each_with_scratch(ThreadPool& pool, std::int64_t items, std::size_t byt
   }
   std::byte* memory = scratch(ScratchUse::threads, stride * static_cast<std::size_t>(pool.size()));
   std::atomic<std::int64_t> next{0};
-  pool.run([&](int thread, int) {
+  pool.share([&](int thread, int) {
     std::byte* own = memory + stride * static_cast<std::size_t>(thread);
     for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < items;) f(i, own);
   });

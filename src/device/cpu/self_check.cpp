@@ -13,7 +13,8 @@ namespace {
 
 constexpr DType kTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0,   DType::q4_1,
                             DType::q5_0, DType::q5_1, DType::q8_0, DType::q2_k,   DType::q3_k,
-                            DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs};
+                            DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs,
+                            DType::mxfp4};
 constexpr int kRows = 16, kCols = 512;
 
 // Random codes with scales that keep the products apart; random floats of both signs around one.
@@ -24,7 +25,7 @@ std::vector<std::byte> random_weight(DType type, std::mt19937& random) {
   with_block(type, [&]<class Block>() {
     auto* blocks = reinterpret_cast<Block*>(bytes.data());
     for (std::size_t i = 0; i < bytes.size() / sizeof(Block); ++i) {
-      blocks[i].d = to_half(scale());
+      set_scale(blocks[i].d, scale());
       if constexpr (requires { blocks[i].m; }) blocks[i].m = to_half(scale());
       if constexpr (requires { blocks[i].dmin; }) blocks[i].dmin = to_half(scale());
     }

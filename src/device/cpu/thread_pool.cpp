@@ -13,6 +13,21 @@ namespace {
 // slice.
 constexpr int kSpins = 1000;
 
+// The parts of ThreadPool::round_.
+constexpr std::uint64_t kOpen = std::uint64_t{1} << 31, kBegan = std::uint64_t{1} << 16, kAtIt = 1;
+constexpr std::uint32_t number(std::uint64_t round) noexcept {
+  return static_cast<std::uint32_t>(round >> 32);
+}
+constexpr bool is_open(std::uint64_t round) noexcept {
+  return (round & kOpen) != 0;
+}
+constexpr int began(std::uint64_t round) noexcept {
+  return static_cast<int>(round >> 16 & 0x7fff);
+}
+constexpr int at_it(std::uint64_t round) noexcept {
+  return static_cast<int>(round & 0xffff);
+}
+
 void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -37,18 +52,18 @@ ThreadPool::ThreadPool(int threads) : size_(std::max(threads, 1)) {
     for (int i = 1; i < size_; ++i) threads_.emplace_back([this, i] { work(i); });
   } catch (const std::system_error& error) {
     size_ = static_cast<int>(threads_.size()) + 1;  // those that did start are ended by the same path as usual
-    run_task(nullptr, nullptr);
+    run_task(nullptr, nullptr, Threads::all);
     for (std::thread& thread : threads_) thread.join();
     throw Error(ErrorKind::device, "can't start " + std::to_string(threads) + " threads: " + error.what());
   }
 }
 
 ThreadPool::~ThreadPool() {
-  if (size_ > 1) run_task(nullptr, nullptr);
+  if (size_ > 1) run_task(nullptr, nullptr, Threads::all);
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPool::run_task(Task task, void* context) {
+void ThreadPool::run_task(Task task, void* context, Threads which) {
   const std::lock_guard lock(callers_);
   if (size_ == 1) {
     if (task) task(context, 0, 1);
@@ -56,21 +71,38 @@ void ThreadPool::run_task(Task task, void* context) {
   }
   task_ = task;
   context_ = context;
-  running_.store(size_ - 1, std::memory_order_relaxed);
-  started_.fetch_add(1, std::memory_order_release);
+  const std::uint32_t next = started_.load(std::memory_order_relaxed) + 1;
+  round_.store(std::uint64_t{next} << 32 | kOpen, std::memory_order_release);
+  started_.store(next, std::memory_order_release);
   started_.notify_all();
   if (task) task(context, 0, size_);
-  for (int left; (left = running_.load(std::memory_order_acquire)) != 0;) await_change(running_, left);
+  if (which == Threads::all) {
+    for (std::uint64_t round; began(round = round_.load(std::memory_order_acquire)) < size_ - 1;) {
+      await_change(round_, round);
+    }
+  }
+  round_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  for (std::uint64_t round; at_it(round = round_.load(std::memory_order_acquire)) != 0;) await_change(round_, round);
 }
 
 void ThreadPool::work(int thread) {
-  for (std::uint32_t seen = 0;; ++seen) {
+  for (std::uint32_t seen = 0;;) {
     await_change(started_, seen);
+    std::uint64_t round = round_.load(std::memory_order_acquire);
+    // A round that this thread has been in may still be the present one, if it came in before started_ said so.
+    bool joined = false;
+    while (is_open(round) && number(round) != seen && !joined) {
+      joined = round_.compare_exchange_weak(round, round + kBegan + kAtIt, std::memory_order_acq_rel,
+                                            std::memory_order_acquire);
+    }
+    seen = number(round);
+    if (!joined) continue;
+    round_.notify_one();
     const Task task = task_;
     if (task) task(context_, thread, size_);
-    // The last to finish wakes the caller; nothing of the pool is touched by it after that but the next round's
-    // counter.
-    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
+    // Nothing of the pool but the next round is touched after this.
+    round_.fetch_sub(kAtIt, std::memory_order_acq_rel);
+    round_.notify_one();
     if (!task) return;
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 // A fixed set of threads that all run the same function. Made for thousands of short calls per token: no allocation, no
-// queue, a short spin before anybody sleeps.
+// queue, a short spin before anybody sleeps, and no waiting for a thread that wasn't needed: one that the system holds
+// up doesn't hold up the others.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -27,7 +28,16 @@ class ThreadPool {
   void run(F&& f) {
     using Function = std::remove_reference_t<F>;
     run_task([](void* context, int thread, int threads) { (*static_cast<Function*>(context))(thread, threads); },
-             const_cast<void*>(static_cast<const void*>(std::addressof(f))));
+             const_cast<void*>(static_cast<const void*>(std::addressof(f))), Threads::all);
+  }
+
+  // The same, but once the call on thread 0 has returned, no further thread begins: for calls that share out work among
+  // whichever threads come in time.
+  template <class F>
+  void share(F&& f) {
+    using Function = std::remove_reference_t<F>;
+    run_task([](void* context, int thread, int threads) { (*static_cast<Function*>(context))(thread, threads); },
+             const_cast<void*>(static_cast<const void*>(std::addressof(f))), Threads::in_time);
   }
 
   // Calls f(i) for every i in [0, items), on whichever thread is free.
@@ -39,14 +49,15 @@ class ThreadPool {
       return;
     }
     std::atomic<std::int64_t> next{0};
-    run([&](int, int) {
+    share([&](int, int) {
       for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < items;) f(i);
     });
   }
 
  private:
   using Task = void (*)(void* context, int thread, int threads);
-  void run_task(Task task, void* context);
+  enum class Threads { all, in_time };
+  void run_task(Task task, void* context, Threads which);
   void work(int thread);
 
   int size_;
@@ -54,7 +65,8 @@ class ThreadPool {
   Task task_ = nullptr;  // nullptr: the threads end
   void* context_ = nullptr;
   alignas(64) std::atomic<std::uint32_t> started_{0};  // number of run() calls so far
-  alignas(64) std::atomic<int> running_{0};            // threads that haven't finished the present one
+  // The present one: its number in the upper half, whether threads may begin, how many have begun, how many are at it.
+  alignas(64) std::atomic<std::uint64_t> round_{0};
   std::vector<std::thread> threads_;
 };
 

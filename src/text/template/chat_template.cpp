@@ -13,6 +13,7 @@
 #include "text/template/capabilities.hpp"
 #include "text/template/interpreter.hpp"
 #include "text/template/messages.hpp"
+#include "text/template/named_formats.hpp"
 #include "text/template/parser.hpp"
 
 namespace bankml {
@@ -28,6 +29,9 @@ constexpr std::string_view kChatMl =
     "{%- if add_generation_prompt -%}\n"
     "  {{- '<|im_start|>assistant\\n' -}}\n"
     "{%- endif -%}";
+
+// Of a template that can't be used, in the message.
+constexpr std::size_t kShownSource = 200;
 
 // Templates that contain it have channels, and with them a developer role.
 constexpr std::string_view kChannelMark = "<|channel|>";
@@ -99,8 +103,9 @@ struct Variables {
 Variables read_variables(const json::object& server, const json::object& request, bool thinks) {
   Variables variables{merged_kwargs(server, request), thinks, {}};
   if (const json::value* given = variables.kwargs.if_contains("enable_thinking")) {
-    if (!given->is_bool()) throw Error(ErrorKind::invalid_request, "enable_thinking must be true or false");
-    variables.enable_thinking = given->get_bool();
+    // Only a text is refused: most often it is a flag in quotes. Other types leave the server's choice.
+    if (given->is_string()) throw Error(ErrorKind::invalid_request, "enable_thinking must be true or false, not a text");
+    if (given->is_bool()) variables.enable_thinking = given->get_bool();
   }
   for (const json::object* source : {&std::as_const(variables.kwargs), &request}) {
     const json::value* effort = source->if_contains("reasoning_effort");
@@ -121,7 +126,8 @@ struct ChatTemplate::Impl {
   std::string source;
   TemplateOptions options;
   jinja::Limits limits;
-  jinja::Program program;
+  jinja::Program program;  // of the template, also where a built-in format is used: its caps are shown
+  std::optional<jinja::Program> format;
   TemplateCaps caps;
   ThinkTags think;
 
@@ -130,7 +136,17 @@ struct ChatTemplate::Impl {
         options(std::move(given)),
         program(jinja::parse(source, limits)) {
     caps = jinja::probe_capabilities(program, limits);
-    think = find_think_tags();
+    if (options.jinja) {
+      think = find_think_tags();
+      return;
+    }
+    const std::string_view named = jinja::find_named_format(source);
+    if (named.empty()) {
+      throw Error(ErrorKind::invalid_request,
+                  fmt::format("no built-in chat format is called '{0}' or recognised in it; templates need --jinja",
+                              std::string_view(source).substr(0, kShownSource)));
+    }
+    format.emplace(jinja::parse(named, limits));
   }
 
   // One rendering, with BOS and EOS taken off where the tokenizer adds them.
@@ -194,9 +210,23 @@ struct ChatTemplate::Impl {
     return {};
   }
 
+  // A message at the end that is the assistant's stays: built-in formats can't leave it open. Nothing is asked to follow
+  // it.
+  RenderedPrompt render_builtin(jinja::ChatRequest chat) const {
+    if (chat.continued) chat.messages.push_back(std::move(*chat.continued));
+    jinja::Heap heap(limits);
+    jinja::Interpreter interpreter(*format, heap);
+    interpreter.set("messages", jinja::messages_value(heap, chat.messages, TemplateCaps()));
+    interpreter.set("add_generation_prompt", chat.add_generation_prompt);
+    RenderedPrompt prompt;
+    prompt.text = interpreter.run();
+    return prompt;
+  }
+
   RenderedPrompt render(const json::object& request) const {
     jinja::ChatRequest chat = jinja::read_chat_request(request, options.prefill_assistant);
     const Variables variables = read_variables(options.kwargs, request, !think.end.empty());
+    if (format) return render_builtin(std::move(chat));
     jinja::adapt_messages(chat, caps, source.find(kChannelMark) != std::string::npos);
 
     RenderedPrompt prompt;
@@ -237,6 +267,9 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 RenderedPrompt ChatTemplate::render(const json::object& request) const {
   return impl_->render(request);
+}
+bool ChatTemplate::is_builtin() const noexcept {
+  return impl_->format.has_value();
 }
 const TemplateCaps& ChatTemplate::caps() const noexcept {
   return impl_->caps;

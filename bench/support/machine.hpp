@@ -1,0 +1,22 @@
+#pragma once
+// What the machine itself can do, measured in the same run as the figures that are held against it.
+#include <string>
+
+#include "device/cpu/isa.hpp"
+
+namespace bankml::bench {
+
+// Of `threads` threads together.
+struct MachineLimits {
+  double read_gb = 0;    // GB/s, reading memory that no cache holds
+  double copy_gb = 0;    // GB/s copied (each byte is read and written)
+  double int8_gmac = 0;  // 1e9 products of int8 pairs, added up into int32, a second
+  double f32_gmac = 0;   // 1e9 fused multiply-adds of f32 a second
+};
+
+MachineLimits measure_limits(int threads, Isa isa);
+
+// "AMD EPYC, 2 cores": from the kernel, for the head of a report.
+std::string machine_name();
+
+}  // namespace bankml::bench

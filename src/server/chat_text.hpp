@@ -1,0 +1,34 @@
+#pragma once
+// What the text of a chat's answer says, for the formats of all chat APIs.
+#include <string>
+#include <string_view>
+
+#include "server/completion_request.hpp"
+
+namespace bankml {
+
+// What a model thought and what it said.
+struct ChatDelta {
+  std::string reasoning, content;
+};
+
+// The text of one streamed answer, piece by piece.
+class ChatText {
+ public:
+  // `request` outlives the object.
+  explicit ChatText(const CompletionRequest& request) : request_(request) {}
+
+  // False until the first piece.
+  bool begun() const noexcept { return begun_; }
+  // What a piece adds. The first one brings the text that is being continued.
+  ChatDelta append(std::string_view piece);
+
+ private:
+  const CompletionRequest& request_;
+  bool begun_ = false;
+};
+
+// The whole text of an answer, with what it continues. Under a template an unfinished character at the end is left out.
+ChatDelta chat_message(const CompletionRequest& request, std::string_view text);
+
+}  // namespace bankml

@@ -1,0 +1,112 @@
+// Expectations are llama-server b11192's answers for the same template and generated text, measured with a grammar that
+// left the model no choice.
+#include "bankml/text/think_splitter.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace bankml {
+namespace {
+
+// Of a template that writes "<think>\n" + reasoning + "\n</think>\n\n", and of one that only takes "</think>" out of the
+// history and opens the block in its generation prompt.
+const ThinkTags kLines{"<think>\n", "\n</think>\n\n"}, kPlain{"<think>", "</think>"};
+constexpr std::string_view kOpened = "<|Assistant|><think>\n";
+
+struct Case {
+  std::string_view text, reasoning, content;
+};
+
+void expect(const ThinkTags& tags, std::string_view generation_prompt, const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    const ThinkSplitter::Parts parts = split_thinking(tags, generation_prompt, c.text);
+    EXPECT_EQ(parts.reasoning, c.reasoning) << c.text;
+    EXPECT_EQ(parts.content, c.content) << c.text;
+  }
+}
+
+TEST(ThinkSplitter, TakesTheBlockAtTheBeginningApart) {
+  expect(kLines, "<|im_start|>assistant\n",
+         {{"<think>abc</think>hello", "abc", "hello"},
+          {"<think>\nabc\n</think>\n\nhello world", "abc\n", "hello world"},
+          {"\n\n<think>\nabc\n</think>\n", "abc\n", ""},
+          {"<think>a</think>b<think>c</think>d", "a", "b<think>c</think>d"},
+          {"<think>ab</th x</think>y", "ab</th x", "y"}});
+}
+
+TEST(ThinkSplitter, TakesOnlyTheWhiteSpaceOffThatTheTemplateWrites) {
+  expect(kLines, "<|im_start|>assistant\n",
+         {{"<think>ab </think> \n\t he \n", "ab ", " \n\t he \n"},
+          {"<think>\n\n  ab\n\n</think>he", "\n  ab\n\n", "he"},
+          {"<think> ab</think>\t\nhe", " ab", "\t\nhe"},
+          {"<think>ab</think>\n\n\nhe", "ab", "\nhe"},
+          {"<think>ab</think>\n he", "ab", " he"}});
+}
+
+TEST(ThinkSplitter, LeavesTextWithoutABlockAtTheBeginning) {
+  expect(kLines, "<|im_start|>assistant\n",
+         {{"hello", "", "hello"},
+          {"abc</think>hello", "", "abc</think>hello"},
+          {"hi <think>abc</think> there", "", "hi <think>abc</think> there"},
+          {"  he ", "", "he "}});
+}
+
+TEST(ThinkSplitter, ReasoningOfWhiteSpaceIsNone) {
+  expect(kLines, "<|im_start|>assistant\n",
+         {{"<think></think>hello", "", "hello"}, {"<think>\n\n</think>\n\nhello", "", "hello"}});
+}
+
+TEST(ThinkSplitter, ABlockThatWasCutOffIsReasoning) {
+  expect(kLines, "<|im_start|>assistant\n",
+         {{"<think>abc", "abc", ""}, {"<think>ab</thi", "ab", ""}, {"<think>ab\n</th", "ab\n", ""}});
+}
+
+TEST(ThinkSplitter, ATextThatWouldLeaveNothingIsContent) {
+  expect(kLines, "<|im_start|>assistant\n",
+         {{" ", "", " "}, {"<thi", "", "<thi"}, {"<think>", "", "<think>"}, {"<think> </think>", "", "<think> </think>"}});
+}
+
+TEST(ThinkSplitter, BeginsInTheBlockThatTheGenerationPromptOpened) {
+  expect(kPlain, kOpened,
+         {{"abc</think>hello", "\nabc", "hello"},
+          {"ab\n</think>\n", "\nab\n", "\n"},
+          {"hello", "\nhello", ""},
+          {"</think>he", "", "he"},
+          {" </think> he", "", " he"},
+          {"<think>abc</think>hello", "\n<think>abc", "hello"},
+          {"\n\n</think>", "", "\n\n</think>"},
+          {" ", "", " "}});
+}
+
+TEST(ThinkSplitter, TheGenerationPromptMayHaveClosedTheBlock) {
+  expect(kLines, "<|im_start|>assistant\n<think>\n\n</think>\n\n",
+         {{"<think>\nab\n</think>\n\nhe", "", "<think>\nab\n</think>\n\nhe"}, {"hello", "", "hello"}});
+  expect(kLines, "<|im_start|>assistant\n<think>\nrea\n</think>\n\n", {{"prehe", "rea\n", "prehe"}});
+  expect(kLines, "<|im_start|>assistant\n<think>\nrea", {{"fix</think>\n\nhe", "reafix", "he"}});
+}
+
+TEST(ThinkSplitter, WithoutTagsEverythingIsContent) {
+  expect({}, "", {{"<think>abc</think>hello", "", "<think>abc</think>hello"}, {"  he ", "", "  he "}});
+}
+
+TEST(ThinkSplitter, GivesWhatIsCertainAtOnce) {
+  ThinkSplitter splitter(kLines, "");
+  std::string log;
+  for (const std::string_view piece : {"<thi", "nk>", "\n", "\n", "  a", "b", "\n", "</th", " x", "</think", ">", "\n", "\n", "he", "</think>"}) {
+    const ThinkSplitter::Parts parts = splitter.add(piece);
+    log += "[" + parts.reasoning + "|" + parts.content + "]";
+  }
+  EXPECT_EQ(log, "[|][|][|][|][\n  a|][b|][\n|][|][</th x|][|][|][|][|][|he][|</think>]");
+}
+
+TEST(ThinkSplitter, OnePieceCanHoldBoth) {
+  ThinkSplitter splitter(kPlain, kOpened);
+  const ThinkSplitter::Parts parts = splitter.add("ab</think>he");
+  EXPECT_EQ(parts.reasoning, "\nab");
+  EXPECT_EQ(parts.content, "he");
+}
+
+}  // namespace
+}  // namespace bankml
