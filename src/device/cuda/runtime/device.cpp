@@ -35,10 +35,15 @@ std::string probe(int& count) {
   }
 }
 
-CudaDeviceInfo describe(int index) {
+CudaDeviceInfo describe(int index, bool with_free_memory) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-  return {index, properties.name, properties.major * 10 + properties.minor, properties.totalGlobalMem, 0};
+  std::size_t free = 0, total = 0;
+  if (with_free_memory) {
+    check(cudaSetDevice(index), "cudaSetDevice");
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  }
+  return {index, properties.name, properties.major * 10 + properties.minor, properties.totalGlobalMem, free};
 }
 
 class CudaDevice final : public Device {
@@ -103,13 +108,13 @@ class CudaDevice final : public Device {
 }  // namespace
 }  // namespace cuda
 
-CudaDevices find_cuda_devices() {
+CudaDevices find_cuda_devices(bool with_free_memory) {
   CudaDevices found;
   int count = 0;
   found.reason = cuda::probe(count);
   if (!found.reason.empty()) return found;
   for (int i = 0; i < count; ++i) {
-    CudaDeviceInfo info = cuda::describe(i);
+    CudaDeviceInfo info = cuda::describe(i, with_free_memory);
     if (info.capability < cuda::kLeastCapability) {
       found.reason = fmt::format("{} has compute capability {}.{}, {}.{} is needed", info.name, info.capability / 10,
                                  info.capability % 10, cuda::kLeastCapability / 10, cuda::kLeastCapability % 10);
