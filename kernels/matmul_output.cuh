@@ -11,6 +11,7 @@ struct MatmulJob {
   int n;
   ActivationPlanes a;
   int rows;  // of activations
+  ExpertPairs experts;  // expert: nullptr for a plain weight; else rows is 1, and the second dimension of the grid are the pairs
 };
 
 inline MatmulJob make_job(const MatmulPart* parts, int n, const ActivationPlanes& a, int rows, int weight_rows_per_block) {
@@ -33,9 +34,11 @@ __device__ inline int part_of(const MatmulJob& job, int block) {
   return p;
 }
 
-__device__ inline void write_output(const MatmulPart& part, std::int64_t weight_row, std::int64_t row, float value) {
+// `first_bias`: of the expert.
+__device__ inline void write_output(const MatmulPart& part, std::int64_t weight_row, std::int64_t row, float value,
+                                    std::int64_t first_bias = 0) {
   const std::int64_t at = row * part.weight.rows + weight_row;
-  if (part.bias) value += part.bias[weight_row];
+  if (part.bias) value += part.bias[first_bias + weight_row];
   if (part.scale != 1.0f) value *= part.scale;
   if (part.residual) value += part.residual[at];
   part.out[at] = value;

@@ -19,9 +19,9 @@ constexpr int kPitch = kUnits * kUnit + 16;
 static_assert(kThreads == kWeightTile * kUnits);
 
 template <class Block>
-inline constexpr bool kMinimum = PlaneLayout<Block>::traits.minimum;
+inline constexpr bool kMinimum = UnitLayout<Block>::minimum;
 template <class Block>
-inline constexpr int kHalves = PlaneLayout<Block>::halves;
+inline constexpr int kHalves = UnitLayout<Block>::halves;
 
 // What a step multiplies. Scales are those of the parts of a unit (kHalves); the sums of activations stand for what a minimum is
 // multiplied by.
@@ -47,7 +47,7 @@ class Loader {
     weight_unit_ = (row < weight.rows ? row : first_weight) * units_;
   }
 
-  __device__ const std::int8_t* integers() const { return PlaneLayout<Block>::super ? a_.q8k : a_.q8; }
+  __device__ const std::int8_t* integers() const { return UnitLayout<Block>::super ? a_.q8k : a_.q8; }
   __device__ int steps() const { return (units_ + kUnits - 1) / kUnits; }
 
   // From memory to registers, and the activations on their way to `stage`.
@@ -73,7 +73,7 @@ class Loader {
     int4* to = reinterpret_cast<int4*>(&stage.w[row][unit * kUnit]);
     to[0] = make_int4(unit_.q[0], unit_.q[1], unit_.q[2], unit_.q[3]);
     to[1] = make_int4(unit_.q[4], unit_.q[5], unit_.q[6], unit_.q[7]);
-    using Layout = PlaneLayout<Block>;
+    using Layout = UnitLayout<Block>;
     for (int h = 0; h < Layout::halves; ++h) {
       float scale = unit_.d, minimum = unit_.m;
       if constexpr (Layout::super) scale *= static_cast<float>(unit_.scale[h]);
@@ -87,7 +87,7 @@ class Loader {
   __device__ void load_scales(Stage<Block, kRows>& stage, int row, int unit, int index) const {
     const bool inside = first_row_ + row < rows_ && index < units_;
     const std::int64_t at = inside ? std::int64_t{first_row_ + row} * units_ + index : 0;
-    using Layout = PlaneLayout<Block>;
+    using Layout = UnitLayout<Block>;
     if constexpr (!Layout::super) {
       stage.a_scale[unit][row] = inside ? a_.q8_d[at] : 0.0f;
       if constexpr (kMinimum<Block>) stage.a_sum[unit][0][row] = inside ? a_.q8_s[at] : 0.0f;

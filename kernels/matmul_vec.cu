@@ -23,7 +23,7 @@ struct ActivationUnit {
 
 template <class Block>
 __device__ inline void load_activation(const ActivationPlanes& a, std::int64_t row, int unit, ActivationUnit& out) {
-  using Layout = PlaneLayout<Block>;
+  using Layout = UnitLayout<Block>;
   const std::int64_t index = row * (a.dim / kUnit) + unit;
   const int4* q = reinterpret_cast<const int4*>((Layout::super ? a.q8k : a.q8) + index * kUnit);
   const int4 first = q[0], second = q[1];
@@ -37,20 +37,20 @@ __device__ inline void load_activation(const ActivationPlanes& a, std::int64_t r
   out.q[7] = second.w;
   if constexpr (Layout::super) {
     out.d = a.q8k_d[index / Layout::units];
-    if constexpr (Layout::traits.minimum) {
+    if constexpr (Layout::minimum) {
       out.sum[0] = a.q8k_sums[2 * index];
       out.sum[1] = a.q8k_sums[2 * index + 1];
     }
   } else {
     out.d = a.q8_d[index];
-    if constexpr (Layout::traits.minimum) out.s = a.q8_s[index];
+    if constexpr (Layout::minimum) out.s = a.q8_s[index];
   }
 }
 
 // sum + w a
 template <class Block>
 __device__ inline float multiply_units(const WeightUnit<Block>& w, const ActivationUnit& a, float sum) {
-  using Layout = PlaneLayout<Block>;
+  using Layout = UnitLayout<Block>;
   int half_sum[2] = {};
 #pragma unroll
   for (int i = 0; i < kUnitWords; ++i) half_sum[i / 4] = __dp4a(w.q[i], a.q[i], half_sum[i / 4]);
@@ -61,7 +61,7 @@ __device__ inline float multiply_units(const WeightUnit<Block>& w, const Activat
     total *= w.scale[0];
   }
   sum = fmaf(w.d * a.d, static_cast<float>(total), sum);
-  if constexpr (Layout::traits.minimum) {
+  if constexpr (Layout::minimum) {
     if constexpr (!Layout::super) {
       sum = fmaf(w.m, a.s, sum);
     } else {
@@ -73,9 +73,26 @@ __device__ inline float multiply_units(const WeightUnit<Block>& w, const Activat
   return sum;
 }
 
+// What a block multiplies: the first row of the weight, counted over all experts, and of the activations.
+struct Start {
+  std::int64_t weight_row = 0, row = 0, out_row = 0;
+
+  template <int kRows>
+  __device__ static Start of(const MatmulJob& job, const MatmulPart& part) {
+    if constexpr (kRows == 1) {
+      if (job.experts.expert) {
+        const int pair = job.experts.first + static_cast<int>(blockIdx.y);
+        return {job.experts.expert[pair] * part.weight.rows, pair / job.experts.divisor, pair};
+      }
+    }
+    return {};
+  }
+};
+
 // Each lane's sums become those of the warp; lane i writes the i-th of them.
 template <int kRows>
-__device__ inline void write_sums(const MatmulPart& part, std::int64_t first, float (&sums)[kWeightRows][kRows], int rows) {
+__device__ inline void write_sums(const MatmulPart& part, std::int64_t first, float (&sums)[kWeightRows][kRows], int rows,
+                                  const Start& start) {
   const int lane = threadIdx.x % 32;
   float mine = 0;
   for (int r = 0; r < kWeightRows; ++r) {
@@ -86,7 +103,8 @@ __device__ inline void write_sums(const MatmulPart& part, std::int64_t first, fl
   }
   const int weight_row = lane / kRows, row = lane % kRows;
   if (weight_row < kWeightRows && row < rows && first + weight_row < part.weight.rows) {
-    write_output(part, first + weight_row, row, mine);
+    // Of experts, the pair is the row that is written, and each has a bias of its own.
+    write_output(part, first + weight_row, row + start.out_row, mine, start.weight_row);
   }
 }
 
@@ -96,21 +114,22 @@ __global__ void __launch_bounds__(kThreads) multiply_blocks(MatmulJob job) {
   const MatmulPart& part = job.part[p];
   const std::int64_t first = (std::int64_t{block - job.first_block[p]} * kWarps + threadIdx.x / 32) * kWeightRows;
   if (first >= part.weight.rows) return;
+  const Start start = Start::of<kRows>(job, part);
   const int units = part.weight.cols / kUnit;
   float sums[kWeightRows][kRows] = {};
   for (int unit = threadIdx.x % 32; unit < units; unit += 32) {
     WeightUnit<Block> w[kWeightRows];
     for (int r = 0; r < kWeightRows; ++r) {
       const std::int64_t row = first + r < part.weight.rows ? first + r : first;
-      load_unit(part.weight, row * units + unit, w[r]);
+      load_unit(part.weight, (start.weight_row + row) * units + unit, w[r]);
     }
     for (int n = 0; n < kRows; ++n) {
       ActivationUnit a;
-      load_activation<Block>(job.a, n < job.rows ? n : 0, unit, a);
+      load_activation<Block>(job.a, start.row + (n < job.rows ? n : 0), unit, a);
       for (int r = 0; r < kWeightRows; ++r) sums[r][n] = multiply_units(w[r], a, sums[r][n]);
     }
   }
-  write_sums(part, first, sums, job.rows);
+  write_sums(part, first, sums, job.rows, start);
 }
 
 template <class T>
@@ -144,10 +163,12 @@ __global__ void __launch_bounds__(kThreads) multiply_floats(MatmulJob job) {
   const MatmulPart& part = job.part[p];
   const std::int64_t first = (std::int64_t{block - job.first_block[p]} * kWarps + threadIdx.x / 32) * kWeightRows;
   if (first >= part.weight.rows) return;
+  const Start start = Start::of<kRows>(job, part);
   const int cols = part.weight.cols, lane = threadIdx.x % 32;
   const T* weight[kWeightRows];
   for (int r = 0; r < kWeightRows; ++r) {
-    weight[r] = reinterpret_cast<const T*>(part.weight.low) + (first + r < part.weight.rows ? first + r : first) * cols;
+    const std::int64_t row = first + r < part.weight.rows ? first + r : first;
+    weight[r] = reinterpret_cast<const T*>(part.weight.low) + (start.weight_row + row) * cols;
   }
   float sums[kWeightRows][kRows] = {};
   if constexpr (kAligned) {
@@ -155,7 +176,7 @@ __global__ void __launch_bounds__(kThreads) multiply_floats(MatmulJob job) {
       Vector<T> w[kWeightRows];
       for (int r = 0; r < kWeightRows; ++r) w[r] = *reinterpret_cast<const Vector<T>*>(weight[r] + k);
       for (int n = 0; n < kRows; ++n) {
-        const auto x = *reinterpret_cast<const Vector<T>*>(activation_row<T>(job.a, n < job.rows ? n : 0) + k);
+        const auto x = *reinterpret_cast<const Vector<T>*>(activation_row<T>(job.a, start.row + (n < job.rows ? n : 0)) + k);
         for (int r = 0; r < kWeightRows; ++r) {
           for (int i = 0; i < kVector<T>; ++i) sums[r][n] = fmaf(widen(w[r].x[i]), widen(x.x[i]), sums[r][n]);
         }
@@ -164,17 +185,18 @@ __global__ void __launch_bounds__(kThreads) multiply_floats(MatmulJob job) {
   } else {
     for (int k = lane; k < cols; k += 32) {
       for (int n = 0; n < kRows; ++n) {
-        const float x = widen(activation_row<T>(job.a, n < job.rows ? n : 0)[k]);
+        const float x = widen(activation_row<T>(job.a, start.row + (n < job.rows ? n : 0))[k]);
         for (int r = 0; r < kWeightRows; ++r) sums[r][n] = fmaf(widen(weight[r][k]), x, sums[r][n]);
       }
     }
   }
-  write_sums(part, first, sums, job.rows);
+  write_sums(part, first, sums, job.rows, start);
 }
 
 template <int kRows>
 void launch_vec(Stream& stream, const MatmulJob& job) {
-  const auto run = [&](auto kernel) { launch(kernel, {.grid = job.first_block[job.n], .block = kThreads}, stream, job); };
+  const int pairs = job.experts.expert ? job.experts.pairs : 1;
+  const auto run = [&](auto kernel) { launch(kernel, {.grid = {job.first_block[job.n], pairs}, .block = kThreads}, stream, job); };
   const auto run_floats = [&]<class T>() {
     if (job.part[0].weight.cols % kVector<T> == 0) {
       run(multiply_floats<T, kRows, true>);
@@ -201,6 +223,19 @@ void matmul_vec(Stream& stream, const MatmulPart* parts, int n, const Activation
   if (rows == 1) return launch_vec<1>(stream, job);
   if (rows <= 4) return launch_vec<4>(stream, job);
   launch_vec<kVecRows>(stream, job);
+}
+
+// A mat-vec for each pair: right for decode, where experts rarely share a row's neighbours; a prompt reads an expert's weights from
+// the L2 cache as often as it is chosen.
+void matmul_experts(Stream& stream, const MatmulPart* parts, int n, const ActivationPlanes& a, const ExpertPairs& pairs) {
+  MatmulJob job = make_job(parts, n, a, 1, kWarps * kWeightRows);
+  // The second dimension of a grid is short.
+  constexpr int kMaxPairs = 65535;
+  for (int first = 0; first < pairs.pairs; first += kMaxPairs) {
+    const int count = pairs.pairs - first < kMaxPairs ? pairs.pairs - first : kMaxPairs;
+    job.experts = {pairs.expert, count, pairs.divisor, first};
+    launch_vec<1>(stream, job);
+  }
 }
 
 }  // namespace KERNEL_NAMESPACE

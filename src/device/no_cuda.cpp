@@ -9,7 +9,7 @@ constexpr const char* kReason = "this build has no CUDA backend";
 
 }  // namespace
 
-CudaDevices find_cuda_devices() {
+CudaDevices find_cuda_devices(bool) {
   return {{}, kReason};
 }
 

@@ -21,8 +21,8 @@ struct CudaThread {
   const char* waits_in = nullptr;
   Site waits_at;
 
-  std::vector<AsyncCopy> copies;  // issued and not carried out, oldest first
-  std::size_t copies_done = 0;    // of those
+  std::vector<AsyncCopy> copies;        // a ring: copy i is at i % size
+  std::size_t copies_issued = 0, copies_done = 0;
   unsigned open_group = 0;
 
   static constexpr int kAtomics = 8;
@@ -32,7 +32,8 @@ struct CudaThread {
 };
 
 struct Barrier {
-  std::vector<CudaThread*> waiting;
+  std::vector<CudaThread*> waiting;  // by thread; nullptr: not here
+  int arrived = 0;
   const char* operation = nullptr;
   Site at;
   int expected = 0;

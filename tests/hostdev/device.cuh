@@ -103,45 +103,40 @@ inline void __syncwarp(std::uint32_t mask = 0xffffffffu, Site at = Site::current
   meet(
       "__syncwarp", mask, nullptr, nullptr, [](const Meeting&) {}, true, at);
 }
-inline void __threadfence() {
-  fence();
-}
-inline void __threadfence_block() {
-  fence();
-}
+inline void __threadfence(Site at = Site::current()) { fence(at); }
+inline void __threadfence_block(Site at = Site::current()) { fence(at); }
 
 // Atomics of integers only: the sum of floats would depend on the order.
 template <class T>
 concept AtomicInteger = std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>;
-template <AtomicInteger T>
-T atomicAdd(T* p, std::type_identity_t<T> value) {
-  before_atomic(p);
-  const T old = __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
-  after_atomic(p);
-  return old;
-}
-template <AtomicInteger T>
-T atomicExch(T* p, std::type_identity_t<T> value) {
-  before_atomic(p);
-  const T old = __atomic_exchange_n(p, value, __ATOMIC_RELAXED);
-  after_atomic(p);
-  return old;
-}
-template <AtomicInteger T>
-T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
-  before_atomic(p);
-  __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-  after_atomic(p);
-  return expected;
-}
-template <AtomicInteger T>
-T atomicMax(T* p, std::type_identity_t<T> value) {
-  before_atomic(p);
+template <AtomicInteger T, class Next>
+T atomic_update(T* p, Next next, Site at) {
+  if (!before_atomic(p, at)) {
+    const T old = *p;
+    *p = next(old);
+    return old;
+  }
   T old = __atomic_load_n(p, __ATOMIC_RELAXED);
-  while (old < value && !__atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  while (!__atomic_compare_exchange_n(p, &old, next(old), true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
   after_atomic(p);
   return old;
+}
+template <AtomicInteger T>
+T atomicAdd(T* p, std::type_identity_t<T> value, Site at = Site::current()) {
+  return atomic_update(p, [=](T old) { return static_cast<T>(old + value); }, at);
+}
+template <AtomicInteger T>
+T atomicExch(T* p, std::type_identity_t<T> value, Site at = Site::current()) {
+  return atomic_update(p, [=](T) { return value; }, at);
+}
+template <AtomicInteger T>
+T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> value, Site at = Site::current()) {
+  return atomic_update(p, [=](T old) { return old == expected ? value : old; }, at);
+}
+template <AtomicInteger T>
+T atomicMax(T* p, std::type_identity_t<T> value, Site at = Site::current()) {
+  return atomic_update(p, [=](T old) { return old < value ? value : old; }, at);
 }
 
 // Integer intrinsics.

@@ -40,8 +40,7 @@ void HostRuntime::release(void* data, std::size_t, void* runtime) {
 }
 
 std::unique_ptr<Stream> HostRuntime::make_stream() {
-  static std::atomic<std::uint64_t> made{0};
-  return std::make_unique<HostStream>(*this, options_.delay_seed + made.fetch_add(1, std::memory_order_relaxed));
+  return std::make_unique<HostStream>(*this, options_.delay_seed + streams_made_++);
 }
 
 std::unique_ptr<Event> HostRuntime::make_event() {

@@ -96,6 +96,7 @@ class HostRuntime {
 
   HostOptions options_;
   Fault faults_[kOperations];
+  std::atomic<std::uint64_t> streams_made_{0};
   // Host threads only: streams' threads never come here.
   mutable std::mutex mutex_;
   std::map<std::uintptr_t, Block> blocks_;

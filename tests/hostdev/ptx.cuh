@@ -22,9 +22,9 @@ inline void cp_async_commit() {
   close_copy_group();
 }
 template <int kPending>
-void cp_async_wait() {
+void cp_async_wait(Site at = Site::current()) {
   AsyncCopy copy;
-  while (next_due_copy(kPending, copy)) {
+  while (next_due_copy(kPending, copy, at)) {
     auto* const to = static_cast<std::uint32_t*>(copy.to);
     const auto* const from = static_cast<const std::uint32_t*>(copy.from);
     for (int i = 0; i < 4; ++i) to[i] = 4 * i < copy.bytes ? from[i] : 0;

@@ -10,6 +10,7 @@
 #include "bankml/base/error.hpp"
 #include "block.hpp"
 #include "fiber.hpp"
+#include "mutation.hpp"
 #include "sanitizers.hpp"
 
 namespace bankml::host {
@@ -69,8 +70,8 @@ class Scheduler {
   std::vector<std::size_t> start_order_;
   std::size_t started_ = 0;
   std::size_t returned_ = 0;
-  std::vector<CudaThread*> ready_;  // from ready_first_ on
-  std::size_t ready_first_ = 0;
+  std::vector<CudaThread*> ready_;  // a ring with room for all threads
+  std::size_t ready_first_ = 0, ready_count_ = 0;
   CudaThread* current_ = nullptr;
 
   Fiber main_;
@@ -121,7 +122,7 @@ void Scheduler::start_current() {
 }
 
 void Scheduler::finish_thread() {
-  if (current_->copies.size() != current_->copies_done) {
+  if (current_->copies_issued != current_->copies_done) {
     fail("returned before its asynchronous copies were waited for", Site());
   }
   current_->state = ThreadState::returned;
@@ -148,16 +149,14 @@ Fiber& Scheduler::choose(Fiber* idle) {
 }
 
 CudaThread* Scheduler::pick() {
-  const std::size_t ready = ready_.size() - ready_first_, unstarted = count_ - started_;
+  const std::size_t unstarted = count_ - started_;
   const bool random = order_.kind == Order::Kind::random;
   constexpr std::size_t kStartEvery = 4;
-  if (ready != 0 && !(random && unstarted != 0 && random_.below(kStartEvery) == 0)) {
-    if (random) std::swap(ready_[ready_first_], ready_[ready_first_ + random_.below(ready)]);
-    CudaThread* const thread = ready_[ready_first_++];
-    if (ready_first_ == ready_.size()) {
-      ready_.clear();
-      ready_first_ = 0;
-    }
+  if (ready_count_ != 0 && !(random && unstarted != 0 && random_.below(kStartEvery) == 0)) {
+    if (random) std::swap(ready_[ready_first_], ready_[(ready_first_ + random_.below(ready_count_)) % ready_.size()]);
+    CudaThread* const thread = ready_[ready_first_];
+    ready_first_ = (ready_first_ + 1) % ready_.size();
+    --ready_count_;
     return thread;
   }
   return unstarted == 0 ? nullptr : &threads_[start_order_[started_++]];
@@ -177,20 +176,19 @@ void Scheduler::wait(const char* operation, Site at) {
 
 void Scheduler::wake(CudaThread& thread) {
   thread.state = ThreadState::ready;
-  if (ready_.size() ==
-      ready_.capacity()) {  // room for all threads is reserved: there are some in front that had their turn
-    ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(ready_first_));
-    ready_first_ = 0;
-  }
-  ready_.push_back(&thread);
+  ready_[(ready_first_ + ready_count_++) % ready_.size()] = &thread;
 }
 
 template <class It>
 void Scheduler::wake_all(It begin, It end) {
   if (order_.kind == Order::Kind::reverse) {
-    while (end != begin) wake(**--end);
+    while (end != begin) {
+      if (*--end) wake(**end);
+    }
   } else {
-    for (; begin != end; ++begin) wake(**begin);
+    for (; begin != end; ++begin) {
+      if (*begin) wake(**begin);
+    }
   }
 }
 
@@ -204,7 +202,7 @@ void Scheduler::let_others_first(const char* operation, Site at) {
 int Scheduler::arrive(int index, int expected, const char* operation, bool one_line, Reduction reduction, bool vote,
                       Site at) {
   Barrier& barrier = barriers_[index];
-  if (barrier.waiting.empty()) {
+  if (barrier.arrived == 0) {
     barrier.operation = operation;
     barrier.at = at;
     barrier.expected = expected;
@@ -224,8 +222,8 @@ int Scheduler::arrive(int index, int expected, const char* operation, bool one_l
   const unsigned generation = barrier.generation;
   const void* const edge = arena_.sync_address(index, generation);
   sanitizer::release(edge);
-  if (static_cast<int>(barrier.waiting.size()) + 1 < expected) {
-    barrier.waiting.push_back(current_);
+  if (++barrier.arrived < expected) {
+    barrier.waiting[static_cast<std::size_t>(current_->id)] = current_;
     wait(operation, at);
     sanitizer::acquire(edge);
     return barrier.result;
@@ -235,10 +233,9 @@ int Scheduler::arrive(int index, int expected, const char* operation, bool one_l
                                                    : barrier.votes == expected;
   barrier.result = result;
   ++barrier.generation;
-  const auto by_id = [](const CudaThread* a, const CudaThread* b) { return a->id < b->id; };
-  std::sort(barrier.waiting.begin(), barrier.waiting.end(), by_id);
+  barrier.arrived = 0;
   wake_all(barrier.waiting.begin(), barrier.waiting.end());
-  barrier.waiting.clear();
+  for (CudaThread*& waiting : barrier.waiting) waiting = nullptr;
   let_others_first(operation, at);
   sanitizer::acquire(edge);
   return result;
@@ -322,11 +319,11 @@ void Scheduler::prepare(const Grid& grid, Order order) {
   body_ = &grid.body;
   if (threads_.size() < count_) {
     threads_.resize(count_);
-    ready_.reserve(2 * count_);
+    ready_.resize(count_);
     start_order_.resize(count_);
-    for (Barrier& barrier : barriers_) barrier.waiting.reserve(count_);
+    for (Barrier& barrier : barriers_) barrier.waiting.resize(count_);
     warps_.resize((count_ + kWarp - 1) / kWarp);
-    for (CudaThread& thread : threads_) thread.copies.reserve(kMaxOutstandingCopies);
+    for (CudaThread& thread : threads_) thread.copies.resize(kMaxOutstandingCopies);
   }
   const std::size_t fibers = sanitizer::kThread ? 2 * threads_.size() : threads_.size();
   const std::size_t before = fibers_.size();
@@ -347,8 +344,7 @@ void Scheduler::reset_threads(const Grid& grid) {
                     static_cast<unsigned>(id / (block.x * block.y))};
     thread.state = ThreadState::unstarted;
     thread.fiber = nullptr;
-    thread.copies.clear();
-    thread.copies_done = 0;
+    thread.copies_issued = thread.copies_done = 0;
     thread.open_group = 0;
     thread.atomics_used = 0;
     thread.fenced = false;
@@ -360,9 +356,11 @@ void Scheduler::reset_threads(const Grid& grid) {
     for (std::size_t i = count_; i > 1; --i) std::swap(start_order_[i - 1], start_order_[random_.below(i)]);
   }
   started_ = returned_ = 0;
-  ready_.clear();
-  ready_first_ = 0;
-  for (Barrier& barrier : barriers_) barrier.waiting.clear();
+  ready_first_ = ready_count_ = 0;
+  for (Barrier& barrier : barriers_) {
+    barrier.arrived = 0;
+    std::fill(barrier.waiting.begin(), barrier.waiting.end(), nullptr);
+  }
   for (Warp& warp : warps_) {
     std::fill(std::begin(warp.meeting_of), std::end(warp.meeting_of), std::int8_t{-1});
     for (WarpMeeting& meeting : warp.meetings) meeting.arrived = 0;
@@ -446,11 +444,13 @@ void run_grid(const Grid& grid, Order order) {
 }
 
 int block_barrier(Reduction reduction, bool predicate, Site at) {
+  if (reduction == Reduction::none && omitted(at)) return 0;
   Scheduler& s = scheduler();
   return s.arrive(0, s.block_threads(), barrier_name(reduction), true, reduction, predicate, at);
 }
 
 void named_barrier(int id, int threads, Site at) {
+  if (omitted(at)) return;
   Scheduler& s = scheduler();
   if (id < 1 || id >= kNamedBarriers) report_mistake("named barrier other than 1 to 15", at);
   if (threads < kWarp || threads % kWarp != 0 || threads > s.block_threads()) {
@@ -461,6 +461,7 @@ void named_barrier(int id, int threads, Site at) {
 
 void meet(const char* operation, std::uint32_t mask, const void* in, void* out, void (*combine)(const Meeting&),
           bool orders_memory, Site at) {
+  if (orders_memory && omitted(at)) return;
   scheduler().meet(operation, mask, in, out, combine, orders_memory, at);
 }
 
@@ -480,35 +481,31 @@ void* dynamic_shared() {
 
 void remember_copy(void* to, const void* from, int bytes, Site at) {
   CudaThread& thread = scheduler().current();
-  if (thread.copies_done == thread.copies.size()) {
-    thread.copies.clear();
-    thread.copies_done = 0;
+  if (thread.copies_issued - thread.copies_done == kMaxOutstandingCopies) {
+    report_mistake("more than 256 asynchronous copies under way", at);
   }
-  if (thread.copies.size() == kMaxOutstandingCopies) {
-    thread.copies.erase(thread.copies.begin(), thread.copies.begin() + static_cast<std::ptrdiff_t>(thread.copies_done));
-    thread.copies_done = 0;
-    if (thread.copies.size() == kMaxOutstandingCopies)
-      report_mistake("more than 256 asynchronous copies under way", at);
-  }
-  thread.copies.push_back({to, from, bytes, thread.open_group});
+  thread.copies[thread.copies_issued++ % kMaxOutstandingCopies] = {to, from, bytes, thread.open_group};
 }
 
 void close_copy_group() {
   ++scheduler().current().open_group;
 }
 
-bool next_due_copy(unsigned pending, AsyncCopy& copy) {
+bool next_due_copy(unsigned pending, AsyncCopy& copy, Site at) {
+  if (omitted(at)) return false;
   CudaThread& thread = scheduler().current();
-  if (thread.copies_done == thread.copies.size()) return false;
-  const AsyncCopy& oldest = thread.copies[thread.copies_done];
+  if (thread.copies_done == thread.copies_issued) return false;
+  const AsyncCopy& oldest = thread.copies[thread.copies_done % kMaxOutstandingCopies];
   if (oldest.group + pending >= thread.open_group) return false;
   copy = oldest;
   ++thread.copies_done;
   return true;
 }
 
-void before_atomic(const void* address) {
+bool before_atomic(const void* address, Site at) {
+  if (omitted(at)) return false;
   if (sanitizer::kThread && scheduler().current().fenced) sanitizer::release(address);
+  return true;
 }
 
 void after_atomic(const void* address) {
@@ -517,8 +514,8 @@ void after_atomic(const void* address) {
   thread.atomics[thread.atomics_used++ % CudaThread::kAtomics] = address;
 }
 
-void fence() {
-  if (!sanitizer::kThread) return;
+void fence(Site at) {
+  if (!sanitizer::kThread || omitted(at)) return;
   CudaThread& thread = scheduler().current();
   const int n = std::min(thread.atomics_used, CudaThread::kAtomics);
   for (int i = 0; i < n; ++i) sanitizer::acquire(thread.atomics[i]);

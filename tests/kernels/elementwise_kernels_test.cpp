@@ -156,8 +156,8 @@ TEST_P(Elementwise, GatedUnitsGiveTheCpusFloats) {
     std::vector<float> gate = random_floats(n, random, 6.0f), up = random_floats(n, random);
     gate[0] = -100.0f;  // where exponentials overflow and GELU is 0
     gate.back() = 100.0f;
-    for (const GluKind kind : {GluKind::silu, GluKind::gelu}) {
-      expect_activation(2, dim, kFloats, kind == GluKind::silu ? kExponentials : kNeighbouringHalf, [&](Bench& bench, Activation& out) {
+    for (const GluKind kind : {GluKind::silu, GluKind::gelu, GluKind::clamped_swiglu}) {
+      expect_activation(2, dim, kFloats, kind == GluKind::gelu ? kNeighbouringHalf : kExponentials, [&](Bench& bench, Activation& out) {
         const Buffer g = bench.upload(gate), u = bench.upload(up);
         bench.ops().glu(bench.stream(), out, g.as<float>(), u.as<float>(), 2, kind);
         bench.stream().synchronize();
@@ -168,7 +168,7 @@ TEST_P(Elementwise, GatedUnitsGiveTheCpusFloats) {
 
 TEST_P(Elementwise, EmbeddingsOfEveryTypeHaveTheCpusBits) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
-                           DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs}) {
+                           DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4}) {
     constexpr int kRows = 5, kCols = 768;
     const std::vector<std::byte> bytes = test::random_weight(type, kRows, kCols, random);
     const std::vector<std::int32_t> tokens = {4, 0, 2};

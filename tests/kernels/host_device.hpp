@@ -22,10 +22,17 @@ class HostDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override { return runtime_.make_stream(); }
   std::unique_ptr<Event> make_event() override { return runtime_.make_event(); }
   std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols, const std::byte* data) override {
-    return make_weight(*this, type, rows, cols, data);
+    return load_experts(type, 1, rows, cols, data, 0);
+  }
+  std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data,
+                                       std::size_t stride) override {
+    return make_experts(*this, type, experts, rows, cols, data, stride);
   }
   std::unique_ptr<Activation> make_activation(std::int64_t max_rows, std::int64_t dim, ActFormats formats) override {
     return host::make_activation(*this, max_rows, dim, formats);
+  }
+  std::unique_ptr<ExpertChoice> make_expert_choice(int max_rows, int experts, int used) override {
+    return host::make_expert_choice(*this, max_rows, experts, used);
   }
   Ops& ops() noexcept override { return *ops_; }
   HostRuntime& runtime() noexcept { return runtime_; }

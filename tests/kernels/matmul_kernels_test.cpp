@@ -21,7 +21,7 @@ using test::Bench;
 using test::random_floats;
 
 constexpr DType kAllTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0,   DType::q4_1,   DType::q5_0, DType::q5_1, DType::q8_0,
-                               DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k,   DType::q6_k,   DType::iq4_nl, DType::iq4_xs};
+                               DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k,   DType::q6_k,   DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
 
 // The values that the integers of a row of activations stand for, and the sums that a minimum is multiplied by.
 struct Activations {
@@ -204,7 +204,7 @@ Decoded<Block> unpack(const host::PlaneBytes& planes, std::size_t index) {
     if constexpr (traits.high_bits != 0) {
       code |= unpacked_bits(traits.high_bits, planes.high + unit * Layout::high_bytes, e % kUnit) << traits.low_bits;
     }
-    out.q[e] = static_cast<std::int8_t>(static_cast<bool>(traits.table) ? kIq4Values[code] : code - traits.offset);
+    out.q[e] = static_cast<std::int8_t>(traits.table != nullptr ? traits.table[code] : code - traits.offset);
   }
   for (int j = 0; Layout::super && j < Decoded<Block>::subs; ++j) {
     const std::uint8_t* sub = planes.sub + (index * Decoded<Block>::subs + static_cast<std::size_t>(j)) * Layout::sub_bytes / Layout::halves;
@@ -222,7 +222,7 @@ Decoded<Block> unpack(const host::PlaneBytes& planes, std::size_t index) {
   return out;
 }
 
-// Every bit of a block is in what decode() gives, so the same decoded blocks are the same bytes.
+// Every bit of a block is in what decode() gives, so the same decoded blocks are the same bytes (MXFP4 has two codes for 0).
 TEST_P(MatmulKernels, PlanesHoldTheFilesBits) {
   const DType type = GetParam();
   constexpr int kRows = 3, kCols = 1280;

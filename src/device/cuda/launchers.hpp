@@ -45,7 +45,32 @@ struct MatmulPart {
   float scale = 1;
 };
 
-enum class GluFunction { silu, gelu };
+enum class GluFunction { silu, gelu, clamped_swiglu };
+// Pairs of a row and one of its experts: pair p multiplies row p / divisor of the activations by expert[p] of the weight.
+struct ExpertPairs {
+  const std::int32_t* expert = nullptr;
+  int pairs = 0, divisor = 1;
+  int first = 0;  // pair of a launch that takes a part of them
+};
+
+struct RouteArgs {
+  const float* scores = nullptr;   // (rows, experts)
+  std::int32_t* expert = nullptr;  // (rows, used)
+  float* weight = nullptr;         // (rows, used)
+  int rows = 0, experts = 0, used = 0;
+  bool softmax_of_chosen = false, normalize = false;
+  float scale = 1;
+};
+
+struct ExpertSumArgs {
+  float* out = nullptr;
+  const float* branch = nullptr;  // (rows * used, dim)
+  const float* weight = nullptr;  // (rows, used)
+  const float *shared = nullptr, *residual = nullptr;
+  float scale = 1;
+  int rows = 0, used = 0, dim = 0;
+};
+
 enum class Rotation { none, adjacent, neox };
 
 // The angles of RoPE but for the position, which comes from device memory.
@@ -119,6 +144,10 @@ void rms_norm_add(Stream& stream, float* residual, const NormArgs& args);  // re
 void glu(Stream& stream, const ActivationPlanes& out, const float* gate, const float* up, int rows, GluFunction function);
 // n parts, at most kMaxOutputs, of one type and row length.
 void matmul(Stream& stream, const MatmulPart* parts, int n, const ActivationPlanes& a, int rows);
+// The same for pairs: out is (pairs, weight rows), bias (experts, weight rows).
+void matmul_experts(Stream& stream, const MatmulPart* parts, int n, const ActivationPlanes& a, const ExpertPairs& pairs);
+void route(Stream& stream, const RouteArgs& args);
+void sum_experts(Stream& stream, const ExpertSumArgs& args);
 void rope_table(Stream& stream, const RopeTableArgs& args);
 void rope_store(Stream& stream, const RopeStoreLaunch& args, const KvView& kv);
 void rotate_keys(Stream& stream, const RotateKeysLaunch& args, const KvView& kv);

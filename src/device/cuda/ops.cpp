@@ -9,6 +9,7 @@
 #include "device/cpu/attention_path.hpp"
 #include "device/cpu/hadamard.hpp"
 #include "device/cuda/activation.hpp"
+#include "device/cuda/expert_choice.hpp"
 #include "device/cuda/launchers.hpp"
 #include "device/cuda/weight.hpp"
 
@@ -124,7 +125,35 @@ void GpuOps::rms_norm_add(Stream& stream, float* x, const float* branch, const f
 
 void GpuOps::glu(Stream& stream, Activation& out, const float* gate, const float* up, int rows, GluKind kind) {
   if (rows == 0) return;
-  KERNEL_NAMESPACE::glu(stream, planes_of(out), gate, up, rows, kind == GluKind::silu ? GluFunction::silu : GluFunction::gelu);
+  const GluFunction function = kind == GluKind::silu   ? GluFunction::silu
+                               : kind == GluKind::gelu ? GluFunction::gelu
+                                                       : GluFunction::clamped_swiglu;
+  KERNEL_NAMESPACE::glu(stream, planes_of(out), gate, up, rows, function);
+}
+
+void GpuOps::route(Stream& stream, ExpertChoice& out, const float* scores, const RouterParams& params, int rows) {
+  if (rows == 0) return;
+  const auto& choice = static_cast<GpuExpertChoice&>(out);
+  KERNEL_NAMESPACE::route(stream, {scores, choice.expert(), choice.weight(), rows, out.experts(), out.used(), params.softmax_of_chosen,
+                                   params.normalize, params.scale});
+}
+
+void GpuOps::matmul_experts(Stream& stream, std::span<const ExpertOutput> outputs, const Activation& a, ExpertInput input,
+                            ExpertChoice& choice, int rows) {
+  if (rows == 0) return;
+  const int used = choice.used();
+  const ExpertPairs pairs{static_cast<GpuExpertChoice&>(choice).expert(), rows * used, input == ExpertInput::rows ? used : 1};
+  for (const ExpertOutput& output : outputs) {
+    const MatmulPart part{planes_of(*output.weight), output.out, output.bias};
+    KERNEL_NAMESPACE::matmul_experts(stream, &part, 1, planes_of(a), pairs);
+  }
+}
+
+void GpuOps::sum_experts(Stream& stream, const ExpertSum& args, const ExpertChoice& choice, int rows) {
+  if (rows == 0) return;
+  const float* weight = static_cast<const GpuExpertChoice&>(choice).weight();
+  KERNEL_NAMESPACE::sum_experts(
+      stream, {args.out, args.branch, weight, args.shared, args.residual, args.scale, rows, choice.used(), args.dim});
 }
 
 void GpuOps::rope_table(Stream& stream, float* table, const RopeParams& params, const BatchView& batch) {

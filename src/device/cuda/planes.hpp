@@ -7,10 +7,10 @@
 //   high   the high bits, for types that have some: 4 or 8 bytes a unit
 //   sub    super-blocks: two bytes a unit; Q2_K, Q3_K, Q6_K: of its two halves (Q2_K: scale in the low nibble, minimum in the high
 //          one); Q4_K and Q5_K: scale and minimum; IQ4_XS: one byte, the scale
-//   scale  one a block: half d, or half d and m (dmin) for types with a minimum
+//   scale  one a block: d (a half; MXFP4: a byte), or halves d and m (dmin) for types with a minimum
 // Bits lie so that a mask or a shift and a mask give four neighbours in the four bytes of a word: with b bits a code, word i
 // (elements 4i to 4i + 3) is in word i % b of the unit, shifted by i / b * b.
-// Float types have their rows in `low`, as in the file.
+// Float types have their rows in `low`, as in the file. The rows of several experts follow one another.
 #include <cstddef>
 #include <cstdint>
 
@@ -20,7 +20,7 @@ namespace bankml {
 
 struct WeightPlanes {
   DType type = DType::f32;
-  std::int64_t rows = 0;
+  std::int64_t rows = 0;  // of one expert
   int cols = 0;
   const std::uint8_t *low = nullptr, *high = nullptr, *sub = nullptr, *scale = nullptr;
 };
@@ -39,7 +39,7 @@ struct PlaneLayout {
   static constexpr int high_bytes = 4 * traits.high_bits;
   static constexpr int sub_bytes = !super ? 0 : halves == 2 || traits.minimum ? 2 : 1;
   // Bytes of a block.
-  static constexpr int scale_bytes = traits.minimum ? 4 : 2;
+  static constexpr int scale_bytes = (traits.minimum ? 2 : 1) * int{sizeof(Block::d)};
 };
 
 // Where `bits` bits of element e of a unit lie: a byte, and the position of the lowest bit in it.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bankml/base/error.hpp"
+#include "device/cpu/packing.hpp"
 
 namespace KERNEL_NAMESPACE {
 namespace {
@@ -19,22 +20,6 @@ constexpr unsigned kMaxThreads = 16;
 
 std::size_t align(std::size_t bytes) noexcept {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-int code_of(const std::int8_t* table, int value) noexcept {
-  int code = 0;
-  while (table[code] != value) ++code;
-  return code;
-}
-
-// The codes of a block's elements, from their integers.
-template <class Block>
-void codes_of(const Decoded<Block>& block, std::uint8_t* codes) noexcept {
-  constexpr BlockTraits traits = kTraits<Block>;
-  for (int e = 0; e < traits.length; ++e) {
-    const int code = static_cast<bool>(traits.table) ? code_of(kIq4Values, block.q[e]) : block.q[e] + traits.offset;
-    codes[e] = static_cast<std::uint8_t>(code);
-  }
 }
 
 // `bits` bits of each of a unit's codes from bit `first` on; `out` is zero before.
@@ -68,7 +53,7 @@ void pack_block(const Block& source, std::int64_t index, const PlaneBytes& out) 
   Decoded<Block> block;
   decode(source, block);
   std::uint8_t codes[traits.length];
-  codes_of(block, codes);
+  for (int e = 0; e < traits.length; ++e) codes[e] = static_cast<std::uint8_t>(detail::code_of<Block>(block.q[e]));
   for (int unit = 0; unit < Layout::units; ++unit) {
     const std::int64_t at = index * Layout::units + unit;
     std::uint8_t* low = out.low + at * Layout::low_bytes;
@@ -140,33 +125,36 @@ void WeightLoader::prepare() {
   }
 }
 
-std::unique_ptr<Weight> WeightLoader::load(DType type, std::int64_t rows, std::int64_t cols, const std::byte* data) {
+std::unique_ptr<Weight> WeightLoader::load(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data,
+                                           std::size_t stride) {
   const DTypeInfo& info = dtype_info(type);
   const PlaneSizes row = plane_row_bytes(type, cols);
   const std::size_t staged = row.low + row.high + row.sub + row.scale + 4 * kAlignment;
-  if (rows < 1 || cols < 1 || cols % info.block_len != 0 || cols > std::numeric_limits<int>::max() || staged > kStagingBytes) {
+  if (experts < 1 || rows < 1 || cols < 1 || cols % info.block_len != 0 || cols > std::numeric_limits<int>::max() || staged > kStagingBytes) {
     throw Error(ErrorKind::invalid_request, std::string(info.name) + " weight: expected rows that are multiples of " +
                                                 std::to_string(info.block_len) + " long and at most " +
                                                 std::to_string(kStagingBytes) + " bytes, got " + std::to_string(rows) +
                                                 " rows of " + std::to_string(cols));
   }
   prepare();
-  const auto n = static_cast<std::size_t>(rows);
+  const auto rows_each = static_cast<std::size_t>(rows), n = rows_each * static_cast<std::size_t>(experts);
   const std::size_t high = align(n * row.low), sub = high + align(n * row.high), scale = sub + align(n * row.sub);
   Buffer memory = device_.allocate(scale + n * row.scale);
   auto* const base = memory.as<std::uint8_t>();
   const WeightPlanes planes{type, rows, static_cast<int>(cols), base, base + high, base + sub, base + scale};
 
   const std::size_t per_piece = (kStagingBytes - 4 * kAlignment) / (staged - 4 * kAlignment);
-  for (std::size_t first = 0, piece = 0; first < n; first += per_piece, ++piece) {
-    const std::size_t count = std::min(per_piece, n - first);
+  for (std::size_t first = 0, count = 0, piece = 0; first < n; first += count, ++piece) {
+    const std::size_t in_expert = first % rows_each;
+    count = std::min(per_piece, rows_each - in_expert);
     Staging& staging = staging_[piece % 2];
     staging.copied->wait();  // the piece before the last one
     PlaneBytes at{.low = staging.memory.as<std::uint8_t>()};
     at.high = at.low + align(count * row.low);
     at.sub = at.high + align(count * row.high);
     at.scale = at.sub + align(count * row.sub);
-    pack_in_parallel(type, data + first * row_bytes(type, cols), static_cast<std::int64_t>(count), cols, at);
+    const std::byte* source = data + first / rows_each * stride + in_expert * row_bytes(type, cols);
+    pack_in_parallel(type, source, static_cast<std::int64_t>(count), cols, at);
     const auto copy = [&](std::size_t plane, const std::uint8_t* from, std::size_t bytes) {
       if (bytes != 0) stream_->copy_to_device(base + plane + first * bytes, from, count * bytes);
     };
@@ -177,7 +165,7 @@ std::unique_ptr<Weight> WeightLoader::load(DType type, std::int64_t rows, std::i
     stream_->record(*staging.copied);
   }
   stream_->synchronize();
-  return std::make_unique<GpuWeight>(planes, std::move(memory));
+  return std::make_unique<GpuWeight>(planes, experts, std::move(memory));
 }
 
 }  // namespace KERNEL_NAMESPACE

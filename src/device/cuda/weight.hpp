@@ -25,8 +25,8 @@ void pack_planes(DType type, const std::byte* data, std::int64_t rows, std::int6
 
 class GpuWeight final : public Weight {
  public:
-  GpuWeight(const WeightPlanes& planes, Buffer memory) noexcept
-      : Weight(planes.type, planes.rows, planes.cols), planes_(planes), memory_(std::move(memory)) {}
+  GpuWeight(const WeightPlanes& planes, int experts, Buffer memory) noexcept
+      : Weight(planes.type, planes.rows, planes.cols, experts), planes_(planes), memory_(std::move(memory)) {}
 
   bool uses_source() const noexcept override { return false; }
   std::size_t device_bytes() const noexcept override { return memory_.bytes(); }
@@ -42,9 +42,9 @@ class WeightLoader {
  public:
   explicit WeightLoader(Device& device) noexcept : device_(device) {}
 
-  // As Device::load_weight(). Throws Error(invalid_request) for a shape that the type can't have, Error(out_of_memory),
+  // As Device::load_experts(). Throws Error(invalid_request) for a shape that the type can't have, Error(out_of_memory),
   // Error(device).
-  std::unique_ptr<Weight> load(DType type, std::int64_t rows, std::int64_t cols, const std::byte* data);
+  std::unique_ptr<Weight> load(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data, std::size_t stride);
 
  private:
   struct Staging {

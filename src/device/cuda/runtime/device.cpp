@@ -35,10 +35,15 @@ std::string probe(int& count) {
   }
 }
 
-CudaDeviceInfo describe(int index) {
+CudaDeviceInfo describe(int index, bool with_free_memory) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-  return {index, properties.name, properties.major * 10 + properties.minor, properties.totalGlobalMem, 0};
+  std::size_t free = 0, total = 0;
+  if (with_free_memory) {
+    check(cudaSetDevice(index), "cudaSetDevice");
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  }
+  return {index, properties.name, properties.major * 10 + properties.minor, properties.totalGlobalMem, free};
 }
 
 class CudaDevice final : public Device {
@@ -77,10 +82,17 @@ class CudaDevice final : public Device {
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(info_.index); }
   std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols,
                                       const std::byte* data) override {
-    return make_weight(*this, type, rows, cols, data);
+    return load_experts(type, 1, rows, cols, data, 0);
+  }
+  std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data,
+                                       std::size_t stride) override {
+    return make_experts(*this, type, experts, rows, cols, data, stride);
   }
   std::unique_ptr<Activation> make_activation(std::int64_t max_rows, std::int64_t dim, ActFormats formats) override {
     return cuda::make_activation(*this, max_rows, dim, formats);
+  }
+  std::unique_ptr<ExpertChoice> make_expert_choice(int max_rows, int experts, int used) override {
+    return cuda::make_expert_choice(*this, max_rows, experts, used);
   }
   Ops& ops() noexcept override { return *ops_; }
 
@@ -103,13 +115,13 @@ class CudaDevice final : public Device {
 }  // namespace
 }  // namespace cuda
 
-CudaDevices find_cuda_devices() {
+CudaDevices find_cuda_devices(bool with_free_memory) {
   CudaDevices found;
   int count = 0;
   found.reason = cuda::probe(count);
   if (!found.reason.empty()) return found;
   for (int i = 0; i < count; ++i) {
-    CudaDeviceInfo info = cuda::describe(i);
+    CudaDeviceInfo info = cuda::describe(i, with_free_memory);
     if (info.capability < cuda::kLeastCapability) {
       found.reason = fmt::format("{} has compute capability {}.{}, {}.{} is needed", info.name, info.capability / 10,
                                  info.capability % 10, cuda::kLeastCapability / 10, cuda::kLeastCapability % 10);
