@@ -1,8 +1,12 @@
-# bankml_layer(NAME [LINK targets...] [PRIVATE_LINK targets...]): the static library of one layer, from all of src/NAME.
+# bankml_layer(NAME [LINK targets...] [PRIVATE_LINK targets...] [EXCLUDE regex]): the static library of one layer, from all of
+# src/NAME but the files whose path matches the expression.
 # A file called *_avx2.cpp or *_avx512.cpp is compiled for that instruction set and is reached through run-time dispatch only.
 function(bankml_layer name)
-  cmake_parse_arguments(arg "" "" "LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(arg "" "EXCLUDE" "LINK;PRIVATE_LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
+  if(arg_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "${arg_EXCLUDE}")
+  endif()
   bankml_isa_flags(${sources})
   add_library(bankml_${name} STATIC ${sources})
   target_include_directories(bankml_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)

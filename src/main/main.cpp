@@ -17,6 +17,7 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/base/log.hpp"
+#include "bankml/device/cuda.hpp"
 #include "bankml/device/device.hpp"
 #include "bankml/engine/engine.hpp"
 #include "bankml/model/config.hpp"
@@ -51,6 +52,27 @@ void raise_descriptor_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kDescriptors));
   ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void list_devices() {
+  fmt::print("Available devices:\n");
+  const CudaDevices found = find_cuda_devices(true);
+  for (const CudaDeviceInfo& device : found.devices) {
+    fmt::print("  cuda:{}: {} ({:.0f} MiB, {:.0f} MiB free)\n", device.index, device.name,
+               static_cast<double>(device.total_bytes) / kMiB, static_cast<double>(device.free_bytes) / kMiB);
+  }
+  if (found.devices.empty()) fmt::print("  (none: {})\n", found.reason);
+}
+
+// The device of the flags. One that is asked for by name is used or it is an error; one that isn't, is used if it can be.
+std::unique_ptr<Device> make_device(const Options& options) {
+  using Kind = DeviceChoice::Kind;
+  if (options.device.kind == Kind::cpu || options.gpu_layers_zero) return make_cpu_device(options.threads);
+  if (options.device.kind == Kind::cuda) return make_cuda_device(options.device.index);
+  const CudaDevices found = find_cuda_devices();
+  if (!found.devices.empty()) return make_cuda_device(found.devices.front().index);
+  log_info("the model runs on the CPU: {}", found.reason);
+  return make_cpu_device(options.threads);
 }
 
 std::unique_ptr<Model> load_model(const Options& options, Device& device, const ServiceManager& manager) {
@@ -155,7 +177,7 @@ void serve(Options options, Arguments arguments) {
   server.start();
   for (const std::string& address : server.addresses()) log_info("listening on {}", address);
 
-  const std::unique_ptr<Device> device = make_cpu_device(options.threads);
+  const std::unique_ptr<Device> device = make_device(options);
   log_info("device: {}", device->description());
   const std::unique_ptr<Model> model = load_model(options, *device, manager);
   apply_model_sampling(model->file(), options);
@@ -192,6 +214,10 @@ int run(Arguments arguments) {
     }
     if (line.action == CommandLine::Action::version) {
       fmt::print(stderr, "{}\n", version());
+      return EXIT_SUCCESS;
+    }
+    if (line.action == CommandLine::Action::list_devices) {
+      list_devices();
       return EXIT_SUCCESS;
     }
     configure_log(line.options.log);

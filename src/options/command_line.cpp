@@ -174,6 +174,7 @@ class Parser {
       const Flag& flag = *found->second.flag;
       if (flag.name() == "--help") result_.action = CommandLine::Action::help;
       if (flag.name() == "--version") result_.action = CommandLine::Action::version;
+      if (flag.name() == "--list-devices") result_.action = CommandLine::Action::list_devices;
 
       std::string value = found->second.off ? "0" : "1";
       if (!flag.value.empty()) {
@@ -291,8 +292,8 @@ void describe(std::string& out, const Flag& flag) {
 
 const std::vector<FlagSection>& flag_sections() {
   static const std::vector<FlagSection> sections = {
-      general_flags(),  model_flags(), cache_flags(),     http_flags(),        service_flags(), chat_flags(),
-      sampling_flags(), log_flags(),   placement_flags(), unsupported_flags(),
+      general_flags(), device_flags(),   model_flags(), cache_flags(),     http_flags(),       service_flags(),
+      chat_flags(),    sampling_flags(), log_flags(),   placement_flags(), unsupported_flags(),
   };
   return sections;
 }

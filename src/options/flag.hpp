@@ -31,6 +31,7 @@ struct FlagSection {
 };
 
 FlagSection general_flags();
+FlagSection device_flags();
 FlagSection model_flags();
 FlagSection cache_flags();
 FlagSection http_flags();

@@ -256,7 +256,7 @@ TEST(CommandLine, AsksForAModelWhereThereIsNone) {
 }
 
 TEST(CommandLine, SaysWhichFlagsHaveNoEffect) {
-  EXPECT_THAT(parse({"-ngl", "99"}).warnings, ElementsAre(HasSubstr("-ngl has no effect: ")));
+  EXPECT_THAT(parse({"-sm", "layer"}).warnings, ElementsAre(HasSubstr("-sm has no effect: ")));
 }
 
 TEST(CommandLine, RefusesFlagsWhoseSilenceWouldMislead) {
@@ -560,6 +560,32 @@ TEST(EnvironmentFile, NamesTheLineThatIsNone) {
   const std::string file = folder.write("settings", "LLAMA_ARG_PORT=1\nport 2\n");
   EXPECT_THAT(error_of({"--env-file", file.c_str()}), HasSubstr("line 2"));
   EXPECT_THAT(error_of({"--env-file", "/no/such/file"}), HasSubstr("/no/such/file"));
+}
+
+TEST(Options, ADeviceIsCpuOrCudaWithANumber) {
+  using Kind = DeviceChoice::Kind;
+  EXPECT_EQ(options_of({}).device.kind, Kind::automatic);
+  EXPECT_EQ(options_of({"--device", "cpu"}).device.kind, Kind::cpu);
+  EXPECT_EQ(options_of({"-dev", "none"}).device.kind, Kind::cpu);
+  EXPECT_EQ(options_of({"--device", "cuda"}).device.kind, Kind::cuda);
+  EXPECT_EQ(options_of({"--device", "cuda:3"}).device.index, 3);
+  EXPECT_EQ(options_of({}, {{"LLAMA_ARG_DEVICE", "CUDA1"}}).device.index, 1);
+  EXPECT_THAT(error_of({"--device", "cuda:"}), HasSubstr("--device: expected cpu, cuda or cuda:N, got 'cuda:'"));
+  EXPECT_THAT(error_of({"--device", "cuda:x"}), HasSubstr("got 'cuda:x'"));
+  EXPECT_THAT(error_of({"--device", "rocm"}), HasSubstr("got 'rocm'"));
+  EXPECT_THAT(error_of({"--device", "cuda:0,cuda:1"}), HasSubstr("got 'cuda:0,cuda:1'"));
+}
+
+TEST(Options, NoGpuLayersMeansTheCpu) {
+  EXPECT_FALSE(options_of({}).gpu_layers_zero);
+  EXPECT_TRUE(options_of({"-ngl", "0"}).gpu_layers_zero);
+  EXPECT_FALSE(options_of({"-ngl", "99"}).gpu_layers_zero);
+  EXPECT_FALSE(options_of({"-ngl", "auto"}).gpu_layers_zero);
+  EXPECT_THAT(parse({"-ngl", "99"}).warnings, IsEmpty());
+}
+
+TEST(Options, ListingDevicesNeedsNoModel) {
+  EXPECT_EQ(parse_whole({"--list-devices"}).action, CommandLine::Action::list_devices);
 }
 
 }  // namespace

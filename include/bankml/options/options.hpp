@@ -26,6 +26,12 @@ struct ChatOptions {
   bool prefill_assistant = true;
 };
 
+// Where the model runs. Automatic: CUDA device 0 if it can be used, else the CPU.
+struct DeviceChoice {
+  enum class Kind { automatic, cpu, cuda } kind = Kind::automatic;
+  int index = 0;  // of the CUDA device
+};
+
 struct Options {
   std::string model_path;        // as given, or as found in the local hub cache
   std::string hf_repo, hf_file;  // as given
@@ -38,12 +44,14 @@ struct Options {
   RopeOverrides rope;
   bool escape = true;                        // whether backslash sequences in stop words and DRY breakers were read
   int drain_timeout_s = 2;                   // how long a stop waits for running answers
+  DeviceChoice device;
+  bool gpu_layers_zero = false;              // no layer on a GPU: the CPU, whatever `device` says
   int threads = 0;                           // of the CPU backend; below 1: all usable cores
   std::set<std::string, std::less<>> given;  // long names of the flags that came from the command line or environment
 };
 
 struct CommandLine {
-  enum class Action { serve, help, version };
+  enum class Action { serve, help, version, list_devices };
   Action action = Action::serve;
   Options options;
   std::vector<std::string> warnings;  // one line each, for the log

@@ -1,0 +1,22 @@
+#pragma once
+// The parts of a Device that both builds of the kernels share: the computations and what they keep in its memory. Each
+// build has them in a namespace of its own.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "bankml/device/ops.hpp"
+#include "namespace.hpp"
+
+namespace KERNEL_NAMESPACE {
+
+// `device` gives memory and streams, and outlives what is made.
+std::unique_ptr<Ops> make_ops(Device& device);
+// As Device's.
+std::unique_ptr<Weight> make_experts(Device& device, DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data,
+                                     std::size_t stride);
+std::unique_ptr<ExpertChoice> make_expert_choice(Device& device, int max_rows, int experts, int used);
+std::unique_ptr<Activation> make_activation(Device& device, std::int64_t max_rows, std::int64_t dim,
+                                            ActFormats formats);
+
+}  // namespace KERNEL_NAMESPACE

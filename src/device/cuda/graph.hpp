@@ -1,0 +1,22 @@
+#pragma once
+// A stream's work, recorded once and run again and again without the cost of its launches. Arguments are frozen; what
+// they point to is not.
+#include <memory>
+
+#include "bankml/device/device.hpp"
+#include "namespace.hpp"
+
+namespace KERNEL_NAMESPACE {
+
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual void launch(Stream& stream) = 0;
+};
+
+// From here to end_capture(), kernels and copies queued on the stream are recorded and not run. Events, and waiting for
+// the stream, throw Error(device) in between. The memory named must outlive the graph.
+void begin_capture(Stream& stream);
+std::unique_ptr<Graph> end_capture(Stream& stream);
+
+}  // namespace KERNEL_NAMESPACE

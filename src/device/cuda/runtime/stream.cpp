@@ -1,0 +1,101 @@
+#include "device/cuda/runtime/stream.hpp"
+
+#include <fmt/format.h>
+
+#include "bankml/base/error.hpp"
+#include "device/cuda/runtime/status.hpp"
+
+namespace bankml::cuda {
+namespace {
+
+// CUDA copies so much from pageable memory to a buffer of its own before the call returns.
+constexpr std::size_t kStagedBytes = 64 * 1024;
+
+// Memory that isn't pinned turns a copy into a wait of the host: a mistake, not a slow path.
+void check_pinned(const void* host, std::size_t bytes, const char* name) {
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, host), "cudaPointerGetAttributes");
+  if (attributes.type == cudaMemoryTypeHost) return;
+  throw Error(ErrorKind::internal, fmt::format("{} of {} bytes with host memory that isn't pinned", name, bytes));
+}
+
+}  // namespace
+
+CudaEvent::CudaEvent(int device) {
+  check(cudaSetDevice(device), "cudaSetDevice");
+  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+}
+
+CudaEvent::~CudaEvent() {
+  cudaEventDestroy(event_);
+}
+
+bool CudaEvent::ready() const {
+  const cudaError_t code = cudaEventQuery(event_);
+  if (code == cudaErrorNotReady) return false;
+  check(code, "cudaEventQuery");
+  return true;
+}
+
+void CudaEvent::wait() const {
+  check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+}
+
+CudaStream::CudaStream(int device) : device_(device) {
+  check(cudaSetDevice(device_), "cudaSetDevice");
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+}
+
+CudaStream::~CudaStream() {
+  cudaStreamSynchronize(stream_);  // what is queued may use memory that is about to be freed
+  library_state_.reset();
+  cudaStreamDestroy(stream_);
+}
+
+cudaStream_t CudaStream::native() {
+  check(cudaSetDevice(device_), "cudaSetDevice");
+  return stream_;
+}
+
+void CudaStream::copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, const void* host,
+                      const char* name) {
+  if (bytes == 0) return;
+  if (host && bytes > kStagedBytes) check_pinned(host, bytes, name);
+  const cudaError_t code = cudaMemcpyAsync(to, from, bytes, kind, native());
+  if (code != cudaSuccess) check(code, fmt::format("{} of {} bytes", name, bytes));
+}
+
+void CudaStream::copy_to_device(void* device, const void* host, std::size_t bytes) {
+  copy(device, host, bytes, cudaMemcpyHostToDevice, host, "copy_to_device");
+}
+
+void CudaStream::copy_to_host(void* host, const void* device, std::size_t bytes) {
+  copy(host, device, bytes, cudaMemcpyDeviceToHost, host, "copy_to_host");
+}
+
+void CudaStream::copy_on_device(void* to, const void* from, std::size_t bytes) {
+  copy(to, from, bytes, cudaMemcpyDeviceToDevice, nullptr, "copy_on_device");
+}
+
+void CudaStream::record(Event& event) {
+  auto& cuda_event = dynamic_cast<CudaEvent&>(event);
+  check(cudaEventRecord(cuda_event.event_, native()), "cudaEventRecord");
+  cuda_event.recorded_ = true;
+}
+
+void CudaStream::wait(const Event& event) {
+  const auto& cuda_event = dynamic_cast<const CudaEvent&>(event);
+  if (!cuda_event.recorded_) throw Error(ErrorKind::internal, "a stream waits for an event that was never recorded");
+  check(cudaStreamWaitEvent(native(), cuda_event.event_), "cudaStreamWaitEvent");
+}
+
+void CudaStream::synchronize() {
+  check(cudaStreamSynchronize(stream_), "the work of a CUDA stream");
+}
+
+CudaStream& cuda_stream(Stream& stream) {
+  if (auto* const cuda = dynamic_cast<CudaStream*>(&stream)) return *cuda;
+  throw Error(ErrorKind::internal, "the CUDA backend was given a stream of another device");
+}
+
+}  // namespace bankml::cuda

@@ -1,0 +1,3 @@
+#pragma once
+// The namespace of the launchers: kernels for the host here, for the GPU in kernels/cuda/namespace.hpp.
+#define KERNEL_NAMESPACE bankml::host
