@@ -139,7 +139,12 @@ void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
   save_to_cache(slot);
   const auto saved = Clock::now();
   try {
-    const auto restore = [&](const SlotState& state) { slot.kv.restore(state.kv, *pool, transformer->stream()); };
+    const auto restore = [&](const SlotState& state) {
+      if (one_stream && slots.size() > 1 && state.kv.length() > free_cells() + slot.kv.length()) {
+        throw Error(ErrorKind::out_of_memory, "the other slots hold too much of the shared context");
+      }
+      slot.kv.restore(state.kv, *pool, transformer->stream());
+    };
     if (auto better = cache->take_better(slot.tokens, prompt, restore)) {
       slot.tokens = std::move(better->first);
       slot.checkpoints = std::move(better->second.checkpoints);

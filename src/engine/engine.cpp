@@ -16,6 +16,7 @@ ErrorKind kind_of(const std::exception& error) noexcept {
 
 namespace {
 
+constexpr auto kHeartbeatPause = std::chrono::seconds(1);
 constexpr std::int64_t kContextUnit = 256;  // contexts are rounded up to this many tokens
 
 std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept { return (n + unit - 1) / unit * unit; }
@@ -230,13 +231,23 @@ void Engine::Impl::loop() {
   publish();
 }
 
+// Tells whoever watches that the thread is alive.
+void Engine::Impl::beat() const {
+  if (options.heartbeat) options.heartbeat();
+}
+
 // Moves what other threads have queued to the engine's own lists; false when the engine is to stop. With `wait`, sleeps until
 // there is something.
 bool Engine::Impl::take_arrivals(bool wait) {
   std::vector<JobId> ids;
   {
     std::unique_lock lock(mutex);
-    if (wait) wake.wait(lock, [&] { return stopping || !arrived.empty() || !cancelled.empty(); });
+    const auto woken = [&] { return stopping || !arrived.empty() || !cancelled.empty(); };
+    while (wait && !wake.wait_for(lock, kHeartbeatPause, woken)) {
+      lock.unlock();
+      beat();
+      lock.lock();
+    }
     if (stopping) {
       for (auto& job : arrived) waiting.push_back(std::move(job));
       arrived.clear();

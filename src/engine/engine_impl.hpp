@@ -53,6 +53,7 @@ struct Engine::Impl {
   void warm_up();
   void loop();
   bool take_arrivals(bool wait);
+  void beat() const;
   void apply_cancellations(std::span<const JobId> ids);
   void admit();
   bool try_start(std::unique_ptr<Job>& job);
@@ -71,6 +72,7 @@ struct Engine::Impl {
   void step();
   void form_batch();
   bool shift_context(Slot& slot);
+  std::int64_t free_cells() const noexcept;
   std::size_t fitting_rows(std::span<const BatchRow> batch);
   bool run_rows(std::span<const BatchRow> batch);
   void take_logits(Slot& slot, std::span<const float> logits);

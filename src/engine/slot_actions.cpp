@@ -164,6 +164,10 @@ SlotActionResult Engine::Impl::save_slot(Slot& slot, const std::filesystem::path
 // The slot is touched only when the whole file has been read.
 SlotActionResult Engine::Impl::restore_slot(Slot& slot, const std::filesystem::path& path) {
   const SlotFile file = SlotFile::open(path, slot_file_format(model, *pool), static_cast<std::size_t>(slot_context), tokenizer.size());
+  if (one_stream && slots.size() > 1 && std::ssize(file.tokens()) > free_cells() + slot.kv.length()) {
+    throw Error(ErrorKind::invalid_request,
+                fmt::format("the {} tokens of the file have no room beside those of the other slots", file.tokens().size()));
+  }
   KvSequence restored;
   restored.create(std::ssize(file.tokens()), file.window_tokens(), *pool);
   SequenceRows rows_of(model, *pool, restored, transformer->stream());

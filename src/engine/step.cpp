@@ -94,20 +94,22 @@ void Engine::Impl::step() {
   }
 }
 
+// Cells that are left of the context which the slots of a unified cache share.
+std::int64_t Engine::Impl::free_cells() const noexcept {
+  std::int64_t free = total_context;
+  for (const Slot& slot : slots) {
+    // The prompt of several answers is held once.
+    const bool shares = slot.run && slot.run->is_copy;
+    free -= slot.kv.length() - (shares ? std::min(std::ssize(slot.run->job->prompt), slot.kv.length()) : 0);
+  }
+  return free;
+}
+
 // How many of these rows the KV memory that the slots of a unified cache share has room for. Idle slots lose their state for it, in
 // the order of their ids; then the peer tries half as many rows, and so on. 0: not even one.
 std::size_t Engine::Impl::fitting_rows(std::span<const BatchRow> batch) {
   if (!one_stream || slots.size() == 1) return batch.size();
-  const auto room = [&] {
-    std::int64_t free = total_context;
-    for (const Slot& slot : slots) {
-      // The prompt of several answers is held once.
-      const bool shared = slot.run && slot.run->is_copy;
-      const auto of_others = shared ? std::min(std::ssize(slot.run->job->prompt), slot.kv.length()) : 0;
-      free -= slot.kv.length() - of_others;
-    }
-    return static_cast<std::size_t>(std::max<std::int64_t>(free, 0));
-  };
+  const auto room = [&] { return static_cast<std::size_t>(std::max<std::int64_t>(free_cells(), 0)); };
   for (Slot& slot : slots) {
     if (room() >= batch.size()) break;
     if (slot.run || slot.tokens.empty()) continue;
@@ -160,6 +162,7 @@ bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
     fail_running(kind_of(error), error.what());
     return false;
   }
+  beat();
   for (const BatchRow& row : batch) {
     Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
     slot.tokens.push_back(row.token);

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <boost/json/parse.hpp>
 #include <boost/system/system_error.hpp>
 
@@ -33,17 +32,6 @@ std::string to_prefix(Text text) {
                 fmt::format("expected a path like /p without a slash at the end, got '{}'", text));
   }
   return text;
-}
-
-void add_keys_of_file(Options& options, Text path) {
-  const std::string text = read_text_file(path);
-  for (std::size_t start = 0; start < text.size();) {
-    const std::size_t end = std::min(text.find('\n', start), text.size());
-    std::string line = text.substr(start, end - start);
-    if (line.ends_with('\r')) line.pop_back();
-    if (!line.empty() && line.front() != '#') options.server.api_keys.push_back(std::move(line));
-    start = end + 1;
-  }
 }
 
 boost::json::object to_object(Text text) {
@@ -89,18 +77,18 @@ FlagSection http_flags() {
            .help = "keys of which a request needs one",
            .set =
                [](Options& o, Text v) {
-                 for (auto& key : split_csv(v)) o.server.api_keys.push_back(std::move(key));
+                 for (auto& key : split_csv(v)) o.server.policy.api_keys.push_back(std::move(key));
                },
            .repeatable = true},
           {.names = {"--api-key-file"},
            .value = "FILE",
            .env = "LLAMA_ARG_API_KEY_FILE",
            .help = "the same, one key a line",
-           .set = add_keys_of_file},
+           .set = [](Options& o, Text v) { add_keys_of_file(v, o.server.policy.api_keys); }},
           {.names = {"--cors-origins"},
            .value = "O",
            .env = "LLAMA_ARG_CORS_ORIGINS",
-           .help = "*, localhost or one origin (default *)",
+           .help = "*, localhost or one origin (default localhost; * where keys are needed)",
            .set = [](Options& o, Text v) { o.server.cors_origins = v; }},
           {.names = {"--cors-methods"},
            .value = "M",

@@ -107,6 +107,20 @@ TEST(UnifiedContext, DropsIdleSlotsForARunningOne) {
   EXPECT_EQ(held, 203);
 }
 
+// llama-server b11192 can't restore such a state: the slot is emptied, and the entry stays for later.
+TEST(UnifiedContext, LeavesACachedStateWhereItIsWhileTheOthersHoldTooMuch) {
+  EngineOptions shared = three_slots();
+  shared.context = 256;
+  shared.unified_kv = true;
+  EngineFixture fixture(shared);
+  fixture.ask(range(1, 120));                        // slot 2
+  fixture.ask(std::vector<TokenId>(150, 130));       // slot 1; the first conversation goes to the cache
+  const Done back = fixture.ask(range(1, 121));      // slot 0 has no room for 123 tokens beside 153
+  EXPECT_EQ(back.timings.cache_n, 0);
+  fixture.ask(std::vector<TokenId>(20, 140));
+  EXPECT_GT(fixture.ask(range(1, 122)).timings.cache_n, 100);
+}
+
 TEST(SlotActions, AreRemovedFromTheQueueWhenTheyAreCancelled) {
   CompletionParams longer = EngineFixture::default_params();
   longer.n_predict = 100;

@@ -55,6 +55,7 @@ class FakeService final : public CompletionService {
                                    std::vector<std::shared_ptr<const CompletionParams>> params,
                                    std::vector<JobSink> sinks) override {
     std::vector<JobId> ids;
+    copies_submitted = params.size();
     for (std::size_t i = 0; i < params.size(); ++i) ids.push_back(submit(prompt, params[i], std::move(sinks[i])));
     return ids;
   }
@@ -133,6 +134,7 @@ class FakeService final : public CompletionService {
   }
 
   std::string last_action;
+  std::size_t copies_submitted = 0;  // by the last submit_copies()
 
  private:
   std::mutex mutex_;

@@ -472,5 +472,27 @@ TEST(ChatTemplate, MayBeUsedByManyThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// What llama-server b11192 logs as the start of a user's message.
+TEST(ChatTemplateUserMarker, IsWhatStandsBeforeTheTextOfTheUser) {
+  EXPECT_EQ(ChatTemplate("").user_marker(), "<|im_start|>user");
+  EXPECT_EQ(ChatTemplate(read_file("templates/header_style.jinja")).user_marker(),
+            "<|start_header_id|>user<|end_header_id|>");
+  EXPECT_EQ(ChatTemplate(read_file("templates/alternating_style.jinja")).user_marker(), "[INST]");
+  EXPECT_EQ(ChatTemplate(read_file("templates/thinking_style.jinja")).user_marker(), "<|im_start|>user");
+  EXPECT_EQ(ChatTemplate("{% for m in messages %}{{ 'U' if m.role == 'user' else 'A' }}: {{ m.content }}{% endfor %}").user_marker(),
+            "U:");
+}
+
+TEST(ChatTemplateUserMarker, HoldsTheSystemMessageThatATemplateAdds) {
+  EXPECT_EQ(ChatTemplate(read_file("templates/smollm2.jinja")).user_marker(),
+            "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+            "<|im_start|>user");
+}
+
+TEST(ChatTemplateUserMarker, IsEmptyWhereNothingStandsThere) {
+  EXPECT_EQ(ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}").user_marker(), "");
+  EXPECT_EQ(ChatTemplate("{{ raise_exception('no') }}").user_marker(), "");
+}
+
 }  // namespace
 }  // namespace bankml

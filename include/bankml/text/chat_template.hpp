@@ -52,7 +52,7 @@ class ChatTemplate {
   // Whether a built-in format is used: it knows messages only, no tools and no variables.
   bool is_builtin() const noexcept;
   const TemplateCaps& caps() const noexcept;
-  // What a rendered message of the user starts with, found by a trial rendering; "" if there is nothing.
+  // What a rendered message of the user starts with, found by a trial rendering; "" if there is nothing, or without Jinja.
   const std::string& user_marker() const noexcept;
   const std::string& source() const noexcept;
 

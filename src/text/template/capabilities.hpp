@@ -10,7 +10,7 @@ namespace bankml::jinja {
 // A trial that fails counts as far as it got.
 TemplateCaps probe_capabilities(const Program& program, const Limits& limits);
 
-// What stands before the text of a user's message that is alone; "" if the template can't render that.
+// What a user's message that is alone puts before its text; "" if the template can't render that.
 std::string probe_user_prefix(const Program& program, const Limits& limits);
 
 }  // namespace bankml::jinja

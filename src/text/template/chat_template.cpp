@@ -132,17 +132,17 @@ struct ChatTemplate::Impl {
         program(jinja::parse(source, limits)) {
     caps = jinja::probe_capabilities(program, limits);
     if (options.jinja) {
+      user_marker = trimmed(jinja::probe_user_prefix(program, limits));
       think = find_think_tags();
-    } else {
-      const std::string_view named = jinja::find_named_format(source);
-      if (named.empty()) {
-        throw Error(ErrorKind::invalid_request,
-                    fmt::format("no built-in chat format is called '{0}' or recognised in it; templates need --jinja",
-                                std::string_view(source).substr(0, kShownSource)));
-      }
-      format.emplace(jinja::parse(named, limits));
+      return;
     }
-    user_marker = trimmed(jinja::probe_user_prefix(format ? *format : program, limits));
+    const std::string_view named = jinja::find_named_format(source);
+    if (named.empty()) {
+      throw Error(ErrorKind::invalid_request,
+                  fmt::format("no built-in chat format is called '{0}' or recognised in it; templates need --jinja",
+                              std::string_view(source).substr(0, kShownSource)));
+    }
+    format.emplace(jinja::parse(named, limits));
   }
 
   // One rendering, with BOS and EOS taken off where the tokenizer adds them.
