@@ -16,11 +16,10 @@ ErrorKind kind_of(const std::exception& error) noexcept {
 
 namespace {
 
+constexpr auto kHeartbeatPause = std::chrono::seconds(1);
 constexpr std::int64_t kContextUnit = 256;  // contexts are rounded up to this many tokens
 
-std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept {
-  return (n + unit - 1) / unit * unit;
-}
+std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept { return (n + unit - 1) / unit * unit; }
 
 Failed stopped() {
   Failed failed{ErrorKind::busy, "the server is shutting down"};
@@ -47,26 +46,22 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
   const std::int64_t training = model.config().context;
   const bool shared = options.unified_kv || options.slots == 1;
   const std::int64_t wanted = options.context > 0 ? options.context : training * options.slots;
-  const std::int64_t per_slot =
-      shared ? round_up(wanted, kContextUnit) : round_up(wanted / options.slots, kContextUnit);
+  const std::int64_t per_slot = shared ? round_up(wanted, kContextUnit) : round_up(wanted / options.slots, kContextUnit);
   total_context = shared ? per_slot : per_slot * options.slots;
   slot_context = std::min(per_slot, training);
   if (wanted > training * options.slots) {
-    log_warning("the context of {} tokens is larger than the model was trained with: a slot gets {}", wanted,
-                slot_context);
+    log_warning("the context of {} tokens is larger than the model was trained with: a slot gets {}", wanted, slot_context);
   }
   options.batch = static_cast<int>(std::min<std::int64_t>(std::max(options.batch, 1), wanted));
   options.ubatch = options.ubatch > 0 ? std::min(options.batch, options.ubatch) : options.batch;
 
   one_stream = shared;
   const std::int64_t window_cells = model.config().windowed() ? window_part_cells(per_slot) : 0;
-  pool = std::make_unique<KvPool>(model.device(), model.config(), options.cache_type_k, options.cache_type_v, 0,
-                                  window_cells);
+  pool = std::make_unique<KvPool>(model.device(), model.config(), options.cache_type_k, options.cache_type_v, 0, window_cells);
   window = options.swa_full ? 0 : pool->window();
   can_move_positions = window_cells == 0 || window_cells == per_slot;
   if (options.context_shift && !can_move_positions) {
-    log_warning("the context shift is off: layers with a window of {} tokens keep {} of them", pool->window(),
-                window_cells);
+    log_warning("the context shift is off: layers with a window of {} tokens keep {} of them", pool->window(), window_cells);
     options.context_shift = false;
   }
   TransformerLimits limits;
@@ -87,7 +82,7 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
   if (mib != 0) {
     const std::uint64_t limit = mib < 0 ? 0 : static_cast<std::uint64_t>(mib) << 20;
     cache = std::make_unique<PromptCache<SlotState>>(limit, static_cast<std::uint64_t>(total_context),
-                                                     [](const PromptCacheEvent& event) { log_cache_event(event); });
+                                                      [](const PromptCacheEvent& event) { log_cache_event(event); });
     metrics.cache_limit_bytes = limit;
   }
   publish();
@@ -99,9 +94,7 @@ Engine::Engine(const Model& model, const Tokenizer& tokenizer, const EngineOptio
   impl_->thread = std::thread([impl = impl_.get()] { impl->loop(); });
 }
 
-Engine::~Engine() {
-  stop();
-}
+Engine::~Engine() { stop(); }
 
 void Engine::stop() {
   {
@@ -200,15 +193,9 @@ EngineMetrics Engine::metrics() const {
   return impl_->metrics_snapshot;
 }
 
-std::int64_t Engine::slot_context() const noexcept {
-  return impl_->slot_context;
-}
-int Engine::slot_count() const noexcept {
-  return impl_->options.slots;
-}
-const EngineOptions& Engine::options() const noexcept {
-  return impl_->options;
-}
+std::int64_t Engine::slot_context() const noexcept { return impl_->slot_context; }
+int Engine::slot_count() const noexcept { return impl_->options.slots; }
+const EngineOptions& Engine::options() const noexcept { return impl_->options; }
 
 // One empty pass, so that the first request finds the weights in memory.
 void Engine::Impl::warm_up() {
@@ -244,13 +231,23 @@ void Engine::Impl::loop() {
   publish();
 }
 
-// Moves what other threads have queued to the engine's own lists; false when the engine is to stop. With `wait`, sleeps
-// until there is something.
+// Tells whoever watches that the thread is alive.
+void Engine::Impl::beat() const {
+  if (options.heartbeat) options.heartbeat();
+}
+
+// Moves what other threads have queued to the engine's own lists; false when the engine is to stop. With `wait`, sleeps until
+// there is something.
 bool Engine::Impl::take_arrivals(bool wait) {
   std::vector<JobId> ids;
   {
     std::unique_lock lock(mutex);
-    if (wait) wake.wait(lock, [&] { return stopping || !arrived.empty() || !cancelled.empty(); });
+    const auto woken = [&] { return stopping || !arrived.empty() || !cancelled.empty(); };
+    while (wait && !wake.wait_for(lock, kHeartbeatPause, woken)) {
+      lock.unlock();
+      beat();
+      lock.lock();
+    }
     if (stopping) {
       for (auto& job : arrived) waiting.push_back(std::move(job));
       arrived.clear();

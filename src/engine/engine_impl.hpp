@@ -53,6 +53,7 @@ struct Engine::Impl {
   void warm_up();
   void loop();
   bool take_arrivals(bool wait);
+  void beat() const;
   void apply_cancellations(std::span<const JobId> ids);
   void admit();
   bool try_start(std::unique_ptr<Job>& job);

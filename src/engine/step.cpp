@@ -168,6 +168,7 @@ bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
     fail_running(kind_of(error), error.what());
     return false;
   }
+  beat();
   for (const BatchRow& row : batch) {
     Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
     slot.tokens.push_back(row.token);

@@ -34,6 +34,7 @@ FlagSection general_flags();
 FlagSection model_flags();
 FlagSection cache_flags();
 FlagSection http_flags();
+FlagSection service_flags();
 FlagSection chat_flags();
 FlagSection sampling_flags();
 FlagSection log_flags();

@@ -130,6 +130,7 @@ ChatRequest parse_chat_request(const RouteContext& context, const boost::json::o
   chat.completion.streams_prefill = !asked_to_continue || is_true(fields, "echo");
   chat.completion.prefill = std::move(rendered.prefill);
   chat.completion.echoed.generation_prompt = std::move(rendered.generation_prompt);
+  if (chat.completion.echoed.reasoning_format != "none") chat.completion.think = std::move(rendered.think);
   if (!context.app.chat_template->is_builtin()) chat.completion.echoed.chat_format = kChatFormatOfTemplates;
   chat.prompt = context.app.tokenizer->encode(rendered.text, true, true);
   chat.completion.params.user_messages =

@@ -99,8 +99,8 @@ class GenerationReply final : public PendingReply {
   }
 
   void handle(std::size_t index, Done& event, ReplyPart& part) {
-    log_info("task {}: {} prompt tokens, {} of them cached, in {:.1f} ms; {} generated in {:.1f} ms; slot {}",
-             jobs_[index], event.prompt_tokens, event.timings.cache_n, event.timings.prompt_ms,
+    log_info("request {}, task {}: {} prompt tokens, {} of them cached, in {:.1f} ms; {} generated in {:.1f} ms; slot {}",
+             request_id, jobs_[index], event.prompt_tokens, event.timings.cache_n, event.timings.prompt_ms,
              event.timings.predicted_n, event.timings.predicted_ms, event.id_slot);
     --open_;
     if (streams()) {
@@ -116,7 +116,7 @@ class GenerationReply final : public PendingReply {
   }
 
   void handle(std::size_t index, const Failed& event, ReplyPart& part) {
-    log_warning("task {} failed: {}", jobs_[index], event.message);
+    log_warning("request {}, task {} failed: {}", request_id, jobs_[index], event.message);
     cancel();
     if (!streaming_) {
       part.response = error_response(event);

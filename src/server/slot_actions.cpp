@@ -1,6 +1,7 @@
 // POST /slots/{id}?action=save|restore|erase (docs/prompt-cache.md 6).
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <boost/json/object.hpp>
 #include <cctype>
 #include <charconv>
@@ -97,6 +98,18 @@ std::int64_t parse_slot(std::string_view text) {
   return slot;
 }
 
+// Of an action that is given several times the last one counts, as with llama-server.
+std::string action_name(std::string_view query) {
+  std::string name;
+  while (!query.empty()) {
+    Request parameter;
+    parameter.query = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), parameter.query.size() + 1));
+    if (std::string value = parameter.query_value("action"); !value.empty()) name = std::move(value);
+  }
+  return name;
+}
+
 SlotAction parse_action(std::string_view name) {
   if (name == "save") return SlotAction::save;
   if (name == "restore") return SlotAction::restore;
@@ -113,7 +126,7 @@ Reply post_slot_action(const RouteContext& context, const Request& request) {
   }
   const std::string_view id = std::string_view(request.path).substr(request.path.rfind(kPrefix) + kPrefix.size());
   const std::int64_t slot = parse_slot(id);
-  const SlotAction action = parse_action(request.query_value("action"));
+  const SlotAction action = parse_action(action_name(request.query));
   std::string file_name;
   if (action != SlotAction::erase) {
     const boost::json::object body = parse_body(request.body);

@@ -38,6 +38,7 @@ struct EngineOptions {
   bool swa_full = false;
   int checkpoints = 32;
   std::int64_t checkpoint_min_step = 8192;
+  std::function<void()> heartbeat;       // called on the engine thread, about once a second while it is idle and after each forward pass
 };
 
 struct CompletionParams {
