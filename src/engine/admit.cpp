@@ -15,31 +15,38 @@ void log_cache_event(const PromptCacheEvent& event) {
   using Kind = PromptCacheEvent::Kind;
   const double mib = static_cast<double>(event.bytes) / kMiB, limit = static_cast<double>(event.limit_bytes) / kMiB;
   switch (event.kind) {
-    case Kind::saved: return log_trace("prompt cache: saved {} tokens, {:.1f} MiB", event.tokens, mib);
-    case Kind::already_cached: return log_trace("prompt cache: the slot's {} tokens are cached already", event.tokens);
-    case Kind::obsolete: return log_trace("prompt cache: dropped {} tokens that the slot extends", event.tokens);
+    case Kind::saved:
+      return log_trace("prompt cache: saved {} tokens, {:.1f} MiB", event.tokens, mib);
+    case Kind::already_cached:
+      return log_trace("prompt cache: the slot's {} tokens are cached already", event.tokens);
+    case Kind::obsolete:
+      return log_trace("prompt cache: dropped {} tokens that the slot extends", event.tokens);
     case Kind::oversized:
-      return log_warning("prompt cache: {} tokens, {:.1f} MiB, are more than the limit of {:.1f} MiB and aren't kept", event.tokens,
-                         mib, limit);
+      return log_warning("prompt cache: {} tokens, {:.1f} MiB, are more than the limit of {:.1f} MiB and aren't kept",
+                         event.tokens, mib, limit);
     case Kind::evicted_bytes:
-      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within {:.1f} MiB", event.tokens, mib, limit);
-    case Kind::evicted_tokens:
-      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within the token limit", event.tokens, mib);
-    case Kind::allocation_failed:
-      return log_warning("prompt cache: no memory for {} tokens, {:.1f} MiB; the limit is {:.1f} MiB for now", event.tokens, mib,
+      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within {:.1f} MiB", event.tokens, mib,
                          limit);
+    case Kind::evicted_tokens:
+      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within the token limit", event.tokens,
+                         mib);
+    case Kind::allocation_failed:
+      return log_warning("prompt cache: no memory for {} tokens, {:.1f} MiB; the limit is {:.1f} MiB for now",
+                         event.tokens, mib, limit);
     case Kind::candidate:
       return log_trace("prompt cache: candidate of {} tokens, keep {:.3f}, similarity {:.3f}", event.tokens, event.keep,
                        event.similarity);
     case Kind::hit:
       return log_trace("prompt cache: took {} tokens, keep {:.3f}, similarity {:.3f}", event.tokens, event.keep,
                        event.similarity);
-    case Kind::miss: return log_trace("prompt cache: nothing better than the slot's {} tokens", event.tokens);
+    case Kind::miss:
+      return log_trace("prompt cache: nothing better than the slot's {} tokens", event.tokens);
   }
 }
 
-// Starts every waiting job that has a usable slot. Of the deferred ones, those that name an idle slot go first; otherwise the order
-// is that of arrival. All are looked at again whenever one has started, so none is left waiting beside an idle slot.
+// Starts every waiting job that has a usable slot. Of the deferred ones, those that name an idle slot go first;
+// otherwise the order is that of arrival. All are looked at again whenever one has started, so none is left waiting
+// beside an idle slot.
 void Engine::Impl::admit() {
   const auto names_idle_slot = [&](const Job& job) {
     return job.deferred && job.kind == Job::Kind::completion && job.params->id_slot >= 0 &&
@@ -81,13 +88,18 @@ bool Engine::Impl::try_start(std::unique_ptr<Job>& job) {
   job->deferred = for_copies.size() < job->copies.size();
   if (job->deferred) return false;
   switch (choice.by) {
-    case SlotChoice::By::id: log_debug("slot {}: chosen by id", slot.id); break;
+    case SlotChoice::By::id:
+      log_debug("slot {}: chosen by id", slot.id);
+      break;
     case SlotChoice::By::similarity:
       log_debug("slot {}: chosen by similarity {:.3f} (more than {:.3f}), keep {:.3f}", slot.id, choice.similarity,
                 options.slot_prompt_similarity, choice.keep);
       break;
-    case SlotChoice::By::least_recent: log_debug("slot {}: chosen as least recently used ({})", slot.id, slot.released); break;
-    case SlotChoice::By::none: break;
+    case SlotChoice::By::least_recent:
+      log_debug("slot {}: chosen as least recently used ({})", slot.id, slot.released);
+      break;
+    case SlotChoice::By::none:
+      break;
   }
   if (choice.due && cache && !params.is_infill) exchange_state(slot, job->prompt);
   start_completion(slot, std::move(job));
@@ -157,8 +169,8 @@ void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
   const auto end = Clock::now();
   metrics.save_seconds += milliseconds(saved - start) / 1000;
   metrics.load_seconds += milliseconds(end - saved) / 1000;
-  log_trace("slot {}: prompt cache updated in {:.3f} ms: {} entries, {} tokens, {:.1f} MiB", slot.id, milliseconds(end - start),
-            cache->len(), cache->n_tokens(), static_cast<double>(cache->bytes()) / kMiB);
+  log_trace("slot {}: prompt cache updated in {:.3f} ms: {} entries, {} tokens, {:.1f} MiB", slot.id,
+            milliseconds(end - start), cache->len(), cache->n_tokens(), static_cast<double>(cache->bytes()) / kMiB);
 }
 
 // The copy shares the slot's blocks: nothing is copied until one side writes.
@@ -166,8 +178,9 @@ bool Engine::Impl::save_to_cache(Slot& slot) {
   const std::int64_t n = slot.kv.length();
   const std::int64_t in_window = slot.kv.part(KvPart::window).count_from(n - pool->window());
   const std::uint64_t state = pool->accounted_bytes(n, in_window, one_stream ? 1 : options.slots);
-  return cache->save(slot.tokens, state + slot.checkpoints.bytes(),
-                     [&] { return SlotState{slot.kv.saved(*pool), slot.checkpoints}; });
+  return cache->save(slot.tokens, state + slot.checkpoints.bytes(), [&] {
+    return SlotState{slot.kv.saved(*pool), slot.checkpoints};
+  });
 }
 
 void Engine::Impl::save_idle_slots(const Slot& started) {
@@ -189,8 +202,9 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   const auto refuse = [&](Failed failed) { job->fail(std::move(failed)); };
   for (const TokenId token : job->prompt) {
     if (tokenizer.valid(token)) continue;
-    return refuse({ErrorKind::invalid_request, fmt::format("the prompt holds token {}, but the vocabulary has the tokens 0 to {}",
-                                                           token, tokenizer.size() - 1)});
+    return refuse(
+        {ErrorKind::invalid_request, fmt::format("the prompt holds token {}, but the vocabulary has the tokens 0 to {}",
+                                                 token, tokenizer.size() - 1)});
   }
   if (n == 0) {
     Done done;
@@ -200,9 +214,10 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
     return job->sink(std::move(done));
   }
   if (n >= slot_context) {
-    return refuse({ErrorKind::context_overflow,
-                   fmt::format("the request of {} tokens exceeds the available context size of {} tokens", n, slot_context), n,
-                   static_cast<int>(slot_context)});
+    return refuse(
+        {ErrorKind::context_overflow,
+         fmt::format("the request of {} tokens exceeds the available context size of {} tokens", n, slot_context), n,
+         static_cast<int>(slot_context)});
   }
   try {
     slot.run = std::make_unique<Run>(job, tokenizer);
@@ -230,8 +245,8 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   run.job->sink(std::move(started));
 }
 
-// Cuts the slot to what the prompt can use again and returns its length: the common prefix, and with `n_cache_reuse` also later runs
-// of equal tokens, moved to where the prompt has them.
+// Cuts the slot to what the prompt can use again and returns its length: the common prefix, and with `n_cache_reuse`
+// also later runs of equal tokens, moved to where the prompt has them.
 std::size_t Engine::Impl::reuse(Slot& slot, const Run& run) {
   const std::vector<TokenId>& prompt = run.job->prompt;
   const std::size_t common = run.params().cache_prompt ? lcp(slot.tokens, prompt) : 0;
@@ -245,7 +260,8 @@ std::size_t Engine::Impl::reuse(Slot& slot, const Run& run) {
         ++from;
         continue;
       }
-      runs.push_back({static_cast<std::int64_t>(from), static_cast<std::int64_t>(length), static_cast<std::int64_t>(n_past)});
+      runs.push_back(
+          {static_cast<std::int64_t>(from), static_cast<std::int64_t>(length), static_cast<std::int64_t>(n_past)});
       from += length;
       n_past += length;
     }
@@ -258,8 +274,9 @@ std::size_t Engine::Impl::reuse(Slot& slot, const Run& run) {
   return n_past;
 }
 
-// Window layers may have forgotten what the token after the first n_past ones sees. Then the slot goes back to a checkpoint, or to the
-// start (docs/prompt-cache.md, 3.4). Returns the tokens that can be used; the caller cuts the slot to them.
+// Window layers may have forgotten what the token after the first n_past ones sees. Then the slot goes back to a
+// checkpoint, or to the start (docs/prompt-cache.md, 3.4). Returns the tokens that can be used; the caller cuts the
+// slot to them.
 std::int64_t Engine::Impl::roll_back(Slot& slot, std::int64_t n_past, std::int64_t total) {
   if (pool->window() == 0) return n_past;
   const auto held = std::ssize(slot.tokens);

@@ -1,6 +1,6 @@
 #pragma once
-// States that a slot can go back to although its window layers have forgotten what they need (docs/prompt-cache.md, 3.4). Which
-// ones are made, kept and used decides where a prompt's evaluation starts.
+// States that a slot can go back to although its window layers have forgotten what they need
+// (docs/prompt-cache.md, 3.4). Which ones are made, kept and used decides where a prompt's evaluation starts.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,14 +15,15 @@ struct CheckpointRules {
 };
 
 struct CheckpointMark {
-  std::int64_t tokens = 0;       // that the slot held
+  std::int64_t tokens = 0;           // that the slot held
   std::int64_t first = 0, last = 0;  // the smallest and the largest position that its window layers held
-  std::uint64_t task = 0;        // that made it
-  std::uint64_t bytes = 0;       // counted for it
+  std::uint64_t task = 0;            // that made it
+  std::uint64_t bytes = 0;           // counted for it
 };
 
 // Whether the state before a step of a prompt is worth a checkpoint. The step evaluates tokens [done, end) of `total`;
-// `user_messages`: tokens at which a message of the user starts, ascending; `newest`: tokens of the newest checkpoint, -1: none.
+// `user_messages`: tokens at which a message of the user starts, ascending; `newest`: tokens of the newest checkpoint,
+// -1: none.
 bool checkpoint_due(std::int64_t total, std::int64_t done, std::int64_t end, int ubatch,
                     std::span<const std::int32_t> user_messages, std::int64_t newest, std::int64_t min_step) noexcept;
 
@@ -56,8 +57,8 @@ class Checkpoints {
     std::erase_if(list_, [&](const Checkpoint& c) { return c.last > n_past; });
   }
 
-  // Makes room and appends: first go those of earlier tasks that are close to the one before them, then the oldest, and one of the
-  // same number of tokens.
+  // Makes room and appends: first go those of earlier tasks that are close to the one before them, then the oldest, and
+  // one of the same number of tokens.
   void add(const CheckpointMark& mark, State state, const CheckpointRules& rules) {
     const std::size_t max = static_cast<std::size_t>(rules.max);
     std::size_t kept = 1;  // the oldest has none before it

@@ -1,13 +1,13 @@
 #pragma once
-// The inside of the engine: the queue that other threads fill, and the loop. Everything below `--- engine thread ---` belongs to
-// that thread alone.
+// The inside of the engine: the queue that other threads fill, and the loop. Everything below `--- engine thread ---`
+// belongs to that thread alone.
 #include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <list>
 #include <mutex>
-#include <thread>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "bankml/engine/engine.hpp"
@@ -38,8 +38,8 @@ struct Engine::Impl {
   std::deque<std::unique_ptr<Job>> arrived;
   std::vector<JobId> cancelled;
   bool stopping = false;
-  JobId only_running = 0;           // the running completion while there is exactly one, else 0
-  std::atomic<bool> abort{false};   // set where nobody wants the present forward pass any more
+  JobId only_running = 0;          // the running completion while there is exactly one, else 0
+  std::atomic<bool> abort{false};  // set where nobody wants the present forward pass any more
 
   // Guarded by `snapshot_mutex`; written by the engine thread.
   mutable std::mutex snapshot_mutex;
@@ -97,12 +97,12 @@ struct Engine::Impl {
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<PromptCache<SlotState>> cache;  // none: switched off
   EngineMetrics metrics;
-  bool one_stream = true;                    // the peer's slots share one KV stream
-  int window = 0;                            // positions that window layers see; 0: none, or all their cells are kept
-  bool can_move_positions = true;            // whether chunk reuse and context shift are possible
-  std::vector<BatchRow> rows;                // of a step; kept, so that a step doesn't allocate
-  std::vector<BatchRow> later_rows;          // scratch of next_pass()
-  std::vector<KvSequence*> sequences;        // of all slots, by id
+  bool one_stream = true;              // the peer's slots share one KV stream
+  int window = 0;                      // positions that window layers see; 0: none, or all their cells are kept
+  bool can_move_positions = true;      // whether chunk reuse and context shift are possible
+  std::vector<BatchRow> rows;          // of a step; kept, so that a step doesn't allocate
+  std::vector<BatchRow> later_rows;    // scratch of next_pass()
+  std::vector<KvSequence*> sequences;  // of all slots, by id
   std::vector<SlotView> views;
   std::vector<SlotSnapshot> next_snapshots;  // filled for publish(); kept, so that it doesn't allocate
 };

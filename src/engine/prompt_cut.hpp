@@ -1,6 +1,6 @@
 #pragma once
-// Where a step ends the part of a prompt that it evaluates (docs/prompt-cache.md, 3.4 and 4), and how a step is divided into forward
-// passes. How many rows a forward pass has is part of the arithmetic, so the borders decide the answer.
+// Where a step ends the part of a prompt that it evaluates (docs/prompt-cache.md, 3.4 and 4), and how a step is divided
+// into forward passes. How many rows a forward pass has is part of the arithmetic, so the borders decide the answer.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -26,9 +26,9 @@ struct CutPoints {
 PromptCut cut_prompt(std::int64_t total, std::int64_t done, std::int64_t room, int batch, int ubatch,
                      const CutPoints& cuts) noexcept;
 
-// Takes the rows of the next forward pass, at most `ubatch`, to the front of `rows` and returns their number. With one KV stream
-// these are the first ones. With a stream for each sequence the peer takes equally many of each sequence, of those with successive
-// numbers, until the shortest is used up.
+// Takes the rows of the next forward pass, at most `ubatch`, to the front of `rows` and returns their number. With one
+// KV stream these are the first ones. With a stream for each sequence the peer takes equally many of each sequence, of
+// those with successive numbers, until the shortest is used up.
 std::size_t next_pass(std::span<BatchRow> rows, int ubatch, bool one_stream, std::vector<BatchRow>& scratch);
 
 }  // namespace bankml

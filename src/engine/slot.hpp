@@ -15,7 +15,9 @@ namespace bankml {
 
 using Clock = std::chrono::steady_clock;
 
-inline double milliseconds(Clock::duration d) noexcept { return std::chrono::duration<double, std::milli>(d).count(); }
+inline double milliseconds(Clock::duration d) noexcept {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
 
 // What was asked of the engine and waits or runs.
 struct Job {
@@ -58,12 +60,12 @@ struct Run {
   OutputText output;
   std::unique_ptr<Job> job;
   Clock::time_point started, first_token, last_token;
-  int cached = 0;       // prompt tokens that were in the slot
-  int processed = 0;    // prompt tokens of the slot now, cached ones included
+  int cached = 0;     // prompt tokens that were in the slot
+  int processed = 0;  // prompt tokens of the slot now, cached ones included
   bool generating = false;
-  JobId waits_for = 0;  // a copy: the job that computes the prompt, until that is done
+  JobId waits_for = 0;                          // a copy: the job that computes the prompt, until that is done
   bool shares_prompt = false, is_copy = false;  // one of several answers to one prompt; not the first
-  TokenId next = 0;     // sampled, not yet evaluated
+  TokenId next = 0;                             // sampled, not yet evaluated
   std::vector<TokenId> sampled;
   std::vector<TokenProbability> probabilities;
   StopType stop = StopType::none;
@@ -96,12 +98,12 @@ struct SlotState {
 
 struct Slot {
   int id = 0;
-  KvSequence kv;                  // of `tokens`
+  KvSequence kv;  // of `tokens`
   std::vector<TokenId> tokens;
   Checkpoints<KvCells> checkpoints;
-  std::int64_t released = -1;     // microseconds of a steady clock, -1: never used
-  std::unique_ptr<Run> run;       // busy while set
-  JobId last_task = 0;            // shown in listings after the task has ended
+  std::int64_t released = -1;  // microseconds of a steady clock, -1: never used
+  std::unique_ptr<Run> run;    // busy while set
+  JobId last_task = 0;         // shown in listings after the task has ended
   std::shared_ptr<const CompletionParams> last_params;
   bool had_task = false;
 

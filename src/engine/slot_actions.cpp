@@ -1,4 +1,5 @@
-// Slots to files and back (docs/prompt-cache.md, section 6). A file has the rows token by token; blocks have them head by head.
+// Slots to files and back (docs/prompt-cache.md, section 6). A file has the rows token by token; blocks have them head
+// by head.
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -163,10 +164,12 @@ SlotActionResult Engine::Impl::save_slot(Slot& slot, const std::filesystem::path
 
 // The slot is touched only when the whole file has been read.
 SlotActionResult Engine::Impl::restore_slot(Slot& slot, const std::filesystem::path& path) {
-  const SlotFile file = SlotFile::open(path, slot_file_format(model, *pool), static_cast<std::size_t>(slot_context), tokenizer.size());
+  const SlotFile file =
+      SlotFile::open(path, slot_file_format(model, *pool), static_cast<std::size_t>(slot_context), tokenizer.size());
   if (one_stream && slots.size() > 1 && std::ssize(file.tokens()) > free_cells() + slot.kv.length()) {
-    throw Error(ErrorKind::invalid_request,
-                fmt::format("the {} tokens of the file have no room beside those of the other slots", file.tokens().size()));
+    throw Error(
+        ErrorKind::invalid_request,
+        fmt::format("the {} tokens of the file have no room beside those of the other slots", file.tokens().size()));
   }
   KvSequence restored;
   restored.create(std::ssize(file.tokens()), file.window_tokens(), *pool);
@@ -184,13 +187,18 @@ void Engine::Impl::start_action(Slot& slot, Job& job) {
   SlotActionResult result;
   try {
     switch (job.kind) {
-      case Job::Kind::save: result = save_slot(slot, slot_file(job)); break;
-      case Job::Kind::restore: result = restore_slot(slot, slot_file(job)); break;
+      case Job::Kind::save:
+        result = save_slot(slot, slot_file(job));
+        break;
+      case Job::Kind::restore:
+        result = restore_slot(slot, slot_file(job));
+        break;
       case Job::Kind::erase:
         result.tokens = static_cast<int>(slot.tokens.size());
         slot.clear();
         break;
-      case Job::Kind::completion: break;
+      case Job::Kind::completion:
+        break;
     }
   } catch (const Error& error) {
     return job.done(Failed{error.kind(), error.what()});

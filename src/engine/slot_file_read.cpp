@@ -144,8 +144,8 @@ void SlotFile::Impl::read_state_head(std::uint64_t offset, const SlotFileFormat&
   cell_bytes = format.cell_bytes();
   window_cell_bytes = format.window_cell_bytes();
   expect("a file size of",
-         rows_at + std::uint64_t{cell_bytes} * tokens.size() +
-             std::uint64_t{window_cell_bytes} * window_tokens.size() + kChecksumBytes,
+         rows_at + std::uint64_t{cell_bytes} * tokens.size() + std::uint64_t{window_cell_bytes} * window_tokens.size() +
+             kChecksumBytes,
          size);
 }
 
@@ -171,7 +171,8 @@ std::uint64_t SlotFile::Impl::read_window(std::uint64_t offset, const SlotFileFo
   const std::uint32_t count = words(offset, 1)[0];
   const std::size_t expected = std::min(tokens.size(), static_cast<std::size_t>(format.window));
   if (count != expected) refuse("expected {} tokens in layers with a window, got {}", expected, count);
-  for (const std::uint32_t word : words(offset + kWord, count)) window_tokens.push_back(static_cast<std::int32_t>(word));
+  for (const std::uint32_t word : words(offset + kWord, count))
+    window_tokens.push_back(static_cast<std::int32_t>(word));
   std::vector<std::int32_t> sorted = window_tokens;
   std::sort(sorted.begin(), sorted.end());
   for (std::size_t i = 0; i < count; ++i) {
@@ -223,9 +224,8 @@ std::uint64_t SlotFile::bytes() const noexcept {
   return impl_->size;
 }
 
-void SlotFile::Impl::read_rows(
-    std::uint64_t offset, std::size_t first, std::size_t count, std::size_t bytes,
-    const std::function<void(std::size_t, std::span<const std::byte>)>& take_cell) const {
+void SlotFile::Impl::read_rows(std::uint64_t offset, std::size_t first, std::size_t count, std::size_t bytes,
+                               const std::function<void(std::size_t, std::span<const std::byte>)>& take_cell) const {
   if (bytes == 0) return;
   const std::size_t at_once = std::max<std::size_t>(1, kBufferBytes / bytes);
   std::vector<std::byte> buffer(std::min(at_once, count) * bytes);

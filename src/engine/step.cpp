@@ -1,5 +1,5 @@
-// One step of the loop: a batch of rows, the forward passes, and what follows from their logits (docs/prompt-cache.md, sections 4
-// and 5; docs/http-api.md, section 9).
+// One step of the loop: a batch of rows, the forward passes, and what follows from their logits (docs/prompt-cache.md,
+// sections 4 and 5; docs/http-api.md, section 9).
 #include <algorithm>
 #include <cmath>
 
@@ -35,8 +35,8 @@ void Engine::Impl::make_checkpoint(Slot& slot, std::int64_t end) {
   slot.checkpoints.add({held, first, held - 1, slot.run->job->id, bytes}, slot.kv.saved_window(*pool),
                        {options.checkpoints, options.checkpoint_min_step});
   ++metrics.checkpoints_made;
-  log_debug("slot {}: checkpoint {} of {}: {} tokens, window layers hold them from {} on", slot.id, slot.checkpoints.size(),
-            options.checkpoints, held, first);
+  log_debug("slot {}: checkpoint {} of {}: {} tokens, window layers hold them from {} on", slot.id,
+            slot.checkpoints.size(), options.checkpoints, held, first);
 }
 
 // First one token of every generating slot, then tokens of prompts, in the order of the slots, up to the batch size.
@@ -47,14 +47,15 @@ void Engine::Impl::form_batch() {
     if (!shift_context(slot)) continue;
     rows.push_back({slot.run->next, static_cast<std::int32_t>(slot.tokens.size()), slot.id, true});
   }
-  std::size_t room = static_cast<std::size_t>(options.batch) - std::min(rows.size(), static_cast<std::size_t>(options.batch));
+  std::size_t room =
+      static_cast<std::size_t>(options.batch) - std::min(rows.size(), static_cast<std::size_t>(options.batch));
   for (Slot& slot : slots) {
     if (room == 0) break;
     if (!slot.run || slot.run->generating || slot.run->waits_for != 0) continue;
     const std::vector<TokenId>& prompt = slot.run->job->prompt;
     const std::size_t from = slot.tokens.size();
-    const PromptCut cut = cut_prompt(std::ssize(prompt), static_cast<std::int64_t>(from), static_cast<std::int64_t>(room),
-                                     options.batch, options.ubatch, cut_points(slot));
+    const PromptCut cut = cut_prompt(std::ssize(prompt), static_cast<std::int64_t>(from),
+                                     static_cast<std::int64_t>(room), options.batch, options.ubatch, cut_points(slot));
     make_checkpoint(slot, cut.end);
     const std::size_t to = static_cast<std::size_t>(cut.end);
     for (std::size_t i = from; i < to; ++i) {
@@ -75,8 +76,11 @@ void Engine::Impl::step() {
   std::size_t at = 0, fitting = 0;  // rows done; rows that there is room for
   while (at < rows.size()) {
     if (fitting == 0) fitting = fitting_rows(std::span(rows).subspan(at));
-    if (fitting == 0) return fail_running(ErrorKind::internal, fmt::format("the context size has been exceeded: the slots share {} tokens", total_context));
-    const std::size_t n = next_pass(std::span(rows).subspan(at, std::min(fitting, rows.size() - at)), options.ubatch, one_stream, later_rows);
+    if (fitting == 0)
+      return fail_running(ErrorKind::internal,
+                          fmt::format("the context size has been exceeded: the slots share {} tokens", total_context));
+    const std::size_t n = next_pass(std::span(rows).subspan(at, std::min(fitting, rows.size() - at)), options.ubatch,
+                                    one_stream, later_rows);
     if (!run_rows(std::span(rows).subspan(at, n))) return;
     at += n;
     fitting -= n;
@@ -105,8 +109,8 @@ std::int64_t Engine::Impl::free_cells() const noexcept {
   return free;
 }
 
-// How many of these rows the KV memory that the slots of a unified cache share has room for. Idle slots lose their state for it, in
-// the order of their ids; then the peer tries half as many rows, and so on. 0: not even one.
+// How many of these rows the KV memory that the slots of a unified cache share has room for. Idle slots lose their
+// state for it, in the order of their ids; then the peer tries half as many rows, and so on. 0: not even one.
 std::size_t Engine::Impl::fitting_rows(std::span<const BatchRow> batch) {
   if (!one_stream || slots.size() == 1) return batch.size();
   const auto room = [&] { return static_cast<std::size_t>(std::max<std::int64_t>(free_cells(), 0)); };
@@ -117,12 +121,13 @@ std::size_t Engine::Impl::fitting_rows(std::span<const BatchRow> batch) {
     slot.clear();
   }
   std::size_t most = std::min(batch.size(), static_cast<std::size_t>(options.batch));
-  for (std::size_t tried = static_cast<std::size_t>(options.batch); most > room(); tried /= 2) most = std::min(most, tried / 2);
+  for (std::size_t tried = static_cast<std::size_t>(options.batch); most > room(); tried /= 2)
+    most = std::min(most, tried / 2);
   return most;
 }
 
-// With the context shift on, a full slot drops a part of its tokens behind the first ones (docs/prompt-cache.md, 3.3). False if that
-// failed: then the request has failed.
+// With the context shift on, a full slot drops a part of its tokens behind the first ones (docs/prompt-cache.md, 3.3).
+// False if that failed: then the request has failed.
 bool Engine::Impl::shift_context(Slot& slot) {
   constexpr std::int64_t kLeastRest = 4;  // tokens that are never kept, so that there is something to drop
   const std::int64_t held = static_cast<std::int64_t>(slot.tokens.size());
@@ -137,7 +142,8 @@ bool Engine::Impl::shift_context(Slot& slot) {
   std::int64_t keep = params.n_keep < 0 ? static_cast<std::int64_t>(run.job->prompt.size()) : params.n_keep;
   keep = std::min(slot_context - kLeastRest, keep + (tokenizer.adds_bos() ? 1 : 0));
   const std::int64_t left = held - keep;
-  const std::int64_t drop = std::clamp<std::int64_t>(params.n_discard != 0 ? params.n_discard : left / 2, 0, std::max<std::int64_t>(0, left - 1));
+  const std::int64_t drop = std::clamp<std::int64_t>(params.n_discard != 0 ? params.n_discard : left / 2, 0,
+                                                     std::max<std::int64_t>(0, left - 1));
   const KvSequence::Run runs[] = {{0, keep, 0}, {keep + drop, left - drop, keep}};
   try {
     transformer->keep(slot.kv, runs);
@@ -221,7 +227,8 @@ void Engine::Impl::take_logits(Slot& slot, std::span<const float> logits) {
   take_token(slot, token, logits);
 }
 
-std::optional<TokenProbability> Engine::Impl::probability(const Run& run, TokenId token, std::span<const float> logits) const {
+std::optional<TokenProbability> Engine::Impl::probability(const Run& run, TokenId token,
+                                                          std::span<const float> logits) const {
   const int n = run.params().n_probs;
   if (n <= 0) return std::nullopt;
   const bool special = run.params().special;
@@ -236,7 +243,8 @@ std::optional<TokenProbability> Engine::Impl::probability(const Run& run, TokenI
   TokenProbability result;
   if (run.params().post_sampling_probs) {
     const std::vector<Candidate> candidates = run.sampler.last_candidates(static_cast<std::size_t>(tokenizer.size()));
-    const auto chosen = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) { return c.id == token; });
+    const auto chosen =
+        std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) { return c.id == token; });
     result = entry(chosen != candidates.end() ? *chosen : Candidate{token, 0.0f, 0.0f});
     for (std::size_t i = 0; i < std::min(wanted, candidates.size()); ++i) result.top.push_back(entry(candidates[i]));
   } else {
@@ -282,7 +290,8 @@ int Engine::Impl::token_budget(const Run& run) const noexcept {
   return run.params().n_predict >= 0 ? run.params().n_predict : options.n_predict;
 }
 
-// The checks after the stop words and before the end-of-generation token, in the peer's order: a later one overwrites the reason.
+// The checks after the stop words and before the end-of-generation token, in the peer's order: a later one overwrites
+// the reason.
 void Engine::Impl::check_limits(Slot& slot, const std::string& sent) {
   Run& run = *slot.run;
   const auto end = [&] {
@@ -298,7 +307,8 @@ void Engine::Impl::check_limits(Slot& slot, const std::string& sent) {
   if (run.has_new_line && run.params().n_indent > 0) check_indentation(run);
   if (sent.find('\n') == std::string::npos) return;
   const std::int64_t limit_ms = run.params().t_max_predict_ms;
-  if (run.has_new_line && limit_ms > 0 && milliseconds(Clock::now() - run.first_token) > static_cast<double>(limit_ms)) end();
+  if (run.has_new_line && limit_ms > 0 && milliseconds(Clock::now() - run.first_token) > static_cast<double>(limit_ms))
+    end();
   run.has_new_line = true;
 }
 
@@ -361,7 +371,8 @@ void Engine::Impl::release(Slot& slot) {
   if (empties) slot.clear();
 }
 
-// After a failed forward pass the state of the slots that took part is unknown: they are emptied and their requests fail.
+// After a failed forward pass the state of the slots that took part is unknown: they are emptied and their requests
+// fail.
 void Engine::Impl::fail_running(ErrorKind kind, const std::string& message) {
   log_error("a forward pass failed: {}", message);
   for (Slot& slot : slots) {

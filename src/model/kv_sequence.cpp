@@ -39,7 +39,8 @@ bool has_part(const KvPool& pool, KvPart part) noexcept {
 std::int64_t KvCells::cell_of(std::int64_t position) const noexcept {
   if (in_order()) return position;
   const std::int64_t placed = position - placed_from_;
-  if (placed >= 0 && placed < static_cast<std::int64_t>(placed_.size())) return placed_[static_cast<std::size_t>(placed)];
+  if (placed >= 0 && placed < static_cast<std::int64_t>(placed_.size()))
+    return placed_[static_cast<std::size_t>(placed)];
   return std::find(position_of_.begin(), position_of_.end(), position) - position_of_.begin();
 }
 
@@ -262,7 +263,8 @@ void KvSequence::keep(std::span<const Run> runs, KvPool& pool, Stream& stream) {
     const KvCells& old = cells(part);
     for (std::int64_t c = 0; c < old.cells(); ++c) {
       const Run* run = old.position(c) >= 0 ? run_of(old.position(c)) : nullptr;
-      if (run && run->from != run->to) old.add_copy(plans[static_cast<std::size_t>(part)], block_of(c), pool, part, stream);
+      if (run && run->from != run->to)
+        old.add_copy(plans[static_cast<std::size_t>(part)], block_of(c), pool, part, stream);
     }
   }
   for (const KvPart part : kKvParts) {
@@ -279,7 +281,8 @@ void KvSequence::keep(std::span<const Run> runs, KvPool& pool, Stream& stream) {
     changed.shrink();
     changed.head_ = 0;
     const std::vector<std::int32_t>& held = changed.position_of_;
-    if (changed.used_ == changed.cells_ && std::is_sorted(held.begin(), held.end()) && (held.empty() || held.front() == 0)) {
+    if (changed.used_ == changed.cells_ && std::is_sorted(held.begin(), held.end()) &&
+        (held.empty() || held.front() == 0)) {
       changed.position_of_.clear();
       changed.head_ = changed.cells_;
     }

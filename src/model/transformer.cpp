@@ -42,8 +42,9 @@ struct Transformer::Impl {
         ops(m.device().ops()),
         pool(p),
         limits(l),
-        cache_cells{round_up(l.context, kCellPadding),
-                    p.window() == 0 ? 0 : (p.window_cells() > 0 ? p.window_cells() : round_up(l.context, kCellPadding))},
+        cache_cells{
+            round_up(l.context, kCellPadding),
+            p.window() == 0 ? 0 : (p.window_cells() > 0 ? p.window_cells() : round_up(l.context, kCellPadding))},
         arrays(device, l, {blocks_for(cache_cells[0]), blocks_for(cache_cells[1])}) {
     limits.max_logit_rows = std::min(limits.max_logit_rows, limits.max_rows);
     stream = device.make_stream();
@@ -149,8 +150,8 @@ struct Transformer::Impl {
   BatchArrays arrays;
   std::unique_ptr<Stream> stream;
   std::vector<RopeParams> rotations;
-  std::vector<Buffer> tables;      // one a rotation: (rows, n_rot / 2, 2)
-  std::vector<int> rotation_of;    // per layer; -1: none
+  std::vector<Buffer> tables;                              // one a rotation: (rows, n_rot / 2, 2)
+  std::vector<int> rotation_of;                            // per layer; -1: none
   std::vector<std::int64_t> length_before, length_needed;  // per sequence of a batch; kept, so that no pass allocates
   std::array<CellPositions, kKvParts.size()> cell_positions;
   Buffer moved_cells, moved_cells_host;
@@ -382,13 +383,15 @@ void Transformer::keep(KvSequence& sequence, std::span<const KvSequence::Run> ru
   }
   for (const KvSequence::Run& run : runs) {
     if (run.from == run.to || run.count == 0) continue;
-    for (const KvPart part : kKvParts) impl.rotate_run(sequence.part(part), part, run, views[static_cast<std::size_t>(part)]);
+    for (const KvPart part : kKvParts)
+      impl.rotate_run(sequence.part(part), part, run, views[static_cast<std::size_t>(part)]);
   }
   stream.synchronize();
 }
 
 // Turns the keys of the cells that hold the run's new positions by the distance that it has moved.
-void Transformer::Impl::rotate_run(const KvCells& held, KvPart part, const KvSequence::Run& run, const BatchView& view) {
+void Transformer::Impl::rotate_run(const KvCells& held, KvPart part, const KvSequence::Run& run,
+                                   const BatchView& view) {
   stream->synchronize();  // what was uploaded for the last run has been read
   std::int32_t* cells = moved_cells_host.as<std::int32_t>();
   int n = 0;

@@ -1,8 +1,8 @@
 #pragma once
-// KV memory in blocks: each holds 64 positions of all layers of one part, K and V, in one contiguous piece. Layers that see every
-// position are one part, those that see only a window the other one: these need a few blocks only, however long the sequence.
-// Blocks are counted references, so a saved state and a slot can share a prefix; a shared block is copied before it is written
-// (copy on write).
+// KV memory in blocks: each holds 64 positions of all layers of one part, K and V, in one contiguous piece. Layers that
+// see every position are one part, those that see only a window the other one: these need a few blocks only, however
+// long the sequence. Blocks are counted references, so a saved state and a slot can share a prefix; a shared block is
+// copied before it is written (copy on write).
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -44,9 +44,10 @@ class KvBlock {
 // Used by the engine thread only. Must outlive its blocks.
 class KvPool {
  public:
-  // `max_blocks` of each part may be taken at once, 0: as many as memory holds. Memory is taken in slabs when first needed and kept.
-  // `window_cells`: cells of a sequence in layers with a window, the peer's size of that cache (docs/prompt-cache.md, 3.4); those
-  // whose position has left the window are used again. 0: such layers keep all positions.
+  // `max_blocks` of each part may be taken at once, 0: as many as memory holds. Memory is taken in slabs when first
+  // needed and kept. `window_cells`: cells of a sequence in layers with a window, the peer's size of that cache
+  // (docs/prompt-cache.md, 3.4); those whose position has left the window are used again. 0: such layers keep all
+  // positions.
   KvPool(Device& device, const ModelConfig& config, DType type_k, DType type_v, std::size_t max_blocks,
          std::int64_t window_cells = 0);
   ~KvPool();
@@ -65,9 +66,9 @@ class KvPool {
   DType type_k() const noexcept { return type_k_; }
   DType type_v() const noexcept { return type_v_; }
 
-  // Bytes that llama-server b11192 counts for a state of n tokens, B(n) of docs/prompt-cache.md, of which window layers hold
-  // `window_tokens`; and for a checkpoint, which is the part of the window layers alone. `streams`: independent KV streams of the
-  // peer's cache (one a slot unless unified).
+  // Bytes that llama-server b11192 counts for a state of n tokens, B(n) of docs/prompt-cache.md, of which window layers
+  // hold `window_tokens`; and for a checkpoint, which is the part of the window layers alone. `streams`: independent KV
+  // streams of the peer's cache (one a slot unless unified).
   std::size_t accounted_bytes(std::int64_t tokens, std::int64_t window_tokens = 0, int streams = 1) const noexcept;
   std::size_t accounted_checkpoint_bytes(std::int64_t window_tokens, int streams = 1) const noexcept;
 
@@ -86,21 +87,21 @@ class KvPool {
   std::array<std::unique_ptr<KvArena>, kKvParts.size()> arenas_;
 };
 
-// Where one part of a sequence keeps its positions: cell c lies in blocks()[c / 64]. Cells are taken as the peer takes them, because
-// attention adds up in their order (docs/prompt-cache.md, 3.3 and 3.4): the first usable one from the cell after the last one taken,
-// around the end. Usable is an empty cell, and in a window part one whose position no later row sees; when it is overwritten, all
-// positions up to it are forgotten.
+// Where one part of a sequence keeps its positions: cell c lies in blocks()[c / 64]. Cells are taken as the peer takes
+// them, because attention adds up in their order (docs/prompt-cache.md, 3.3 and 3.4): the first usable one from the
+// cell after the last one taken, around the end. Usable is an empty cell, and in a window part one whose position no
+// later row sees; when it is overwritten, all positions up to it are forgotten.
 class KvCells {
  public:
-  std::int64_t cells() const noexcept { return cells_; }                 // highest used cell + 1
-  bool in_order() const noexcept { return position_of_.empty(); }        // cell c holds position c
+  std::int64_t cells() const noexcept { return cells_; }           // highest used cell + 1
+  bool in_order() const noexcept { return position_of_.empty(); }  // cell c holds position c
   // Position held by each cell, -1: none. Empty if in_order().
   const std::vector<std::int32_t>& position_of() const noexcept { return position_of_; }
   std::int32_t position(std::int64_t cell) const noexcept {
     return in_order() ? static_cast<std::int32_t>(cell) : position_of_[static_cast<std::size_t>(cell)];
   }
-  std::int64_t cell_of(std::int64_t position) const noexcept;  // quick for the positions of the last extension
-  std::int64_t first_position() const noexcept;                // the smallest one held, -1: none
+  std::int64_t cell_of(std::int64_t position) const noexcept;     // quick for the positions of the last extension
+  std::int64_t first_position() const noexcept;                   // the smallest one held, -1: none
   std::int64_t count_from(std::int64_t position) const noexcept;  // positions held from this one on
   const std::vector<KvBlock>& blocks() const noexcept { return blocks_; }  // of used cells; others may be missing
 
@@ -127,12 +128,13 @@ class KvCells {
   std::int64_t cells_ = 0, used_ = 0;
   std::int64_t head_ = 0;                  // where the next search begins
   std::vector<std::int32_t> position_of_;  // empty while in order
-  std::vector<std::int32_t> placed_;       // cells of the last extension, whose first position is placed_from_; empty: in order
+  std::vector<std::int32_t>
+      placed_;  // cells of the last extension, whose first position is placed_from_; empty: in order
   std::int64_t placed_from_ = 0;
 };
 
-// The KV of one sequence: positions 0 to length() - 1, of which window layers hold at least those that the next row sees. Copying
-// shares the blocks.
+// The KV of one sequence: positions 0 to length() - 1, of which window layers hold at least those that the next row
+// sees. Copying shares the blocks.
 class KvSequence {
  public:
   struct Run {
@@ -144,24 +146,26 @@ class KvSequence {
 
   // Forgets positions from n on; blocks that become empty at the end are given back.
   void truncate(std::int64_t n);
-  // Makes room for positions [length(), n), in blocks of this sequence alone: a shared block that will be written is copied first,
-  // on `stream`. Throws Error(out_of_memory) and is then unchanged.
+  // Makes room for positions [length(), n), in blocks of this sequence alone: a shared block that will be written is
+  // copied first, on `stream`. Throws Error(out_of_memory) and is then unchanged.
   void extend(std::int64_t n, KvPool& pool, Stream& stream);
-  // Keeps only these runs, in ascending order, which together become positions 0 to n - 1. Contents stay in their cells. The blocks
-  // of runs that move are made private to this sequence, since their keys have to be rotated. Window parts must hold all positions.
+  // Keeps only these runs, in ascending order, which together become positions 0 to n - 1. Contents stay in their
+  // cells. The blocks of runs that move are made private to this sequence, since their keys have to be rotated. Window
+  // parts must hold all positions.
   void keep(std::span<const Run> runs, KvPool& pool, Stream& stream);
 
   // What is worth keeping of it: the blocks are shared; window layers keep the positions that a next token would see.
   KvSequence saved(const KvPool& pool) const;
   // The same of the window layers alone: a checkpoint.
   KvCells saved_window(const KvPool& pool) const;
-  // Takes over a saved state. Like the peer, puts it into successive cells, in the order of the old ones: blocks are shared where
-  // these are the old cells, otherwise rows are copied on `stream`. Throws Error(out_of_memory) and is then unchanged.
+  // Takes over a saved state. Like the peer, puts it into successive cells, in the order of the old ones: blocks are
+  // shared where these are the old cells, otherwise rows are copied on `stream`. Throws Error(out_of_memory) and is
+  // then unchanged.
   void restore(const KvSequence& saved, KvPool& pool, Stream& stream);
   // Takes over a checkpoint; full layers are left as they are. Follow it by truncate().
   void restore_window(const KvCells& saved, KvPool& pool, Stream& stream);
-  // A window part whose cells hold these positions, in this order from cell 0 on; for states read from a file. `full`: cells of the
-  // full part, in order.
+  // A window part whose cells hold these positions, in this order from cell 0 on; for states read from a file. `full`:
+  // cells of the full part, in order.
   void create(std::int64_t full, std::span<const std::int32_t> window, KvPool& pool);
 
  private:
