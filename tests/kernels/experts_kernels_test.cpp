@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <list>
 #include <random>
 #include <vector>
 
@@ -32,9 +33,10 @@ class ExpertKernels : public testing::TestWithParam<host::Order> {
     const Buffer scores = bench.upload(floats(s.rows * s.experts)), x = bench.upload(floats(s.rows * s.dim));
     const Buffer up_bias = bench.upload(floats(s.experts * s.hidden)), down_bias = bench.upload(floats(s.experts * s.dim));
     const Buffer residual = bench.upload(floats(s.rows * s.dim)), shared = bench.upload(floats(s.rows * s.dim));
+    std::list<std::vector<std::byte>> sources;  // a weight may go on reading them
     const auto weight = [&](int rows, int cols) {
       const std::size_t bytes = row_bytes(s.type, cols) * static_cast<std::size_t>(rows), gap = 64;
-      std::vector<std::byte> all;
+      std::vector<std::byte>& all = sources.emplace_back();
       for (int e = 0; e < s.experts; ++e) {
         const std::vector<std::byte> one = test::random_weight(s.type, rows, cols, random);
         all.insert(all.end(), one.begin(), one.end());
