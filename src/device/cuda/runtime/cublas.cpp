@@ -92,7 +92,7 @@ bool library_matmul(Stream& stream, DType type, float* out, const void* w, const
   const Cublas* const cublas = find_cublas();
   if (!cublas) return false;
   CudaStream& cuda = cuda_stream(stream);
-  std::shared_ptr<void>& state = cuda.library_state();
+  std::shared_ptr<void>& state = cuda.cublas_state();
   if (!state) state = std::make_shared<Context>(*cublas, cuda);
   const auto& context = *static_cast<const Context*>(state.get());
   const cudaDataType_t in = data_type(type);

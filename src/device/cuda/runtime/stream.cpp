@@ -48,7 +48,7 @@ CudaStream::CudaStream(int device) : device_(device) {
 
 CudaStream::~CudaStream() {
   cudaStreamSynchronize(stream_);  // what is queued may use memory that is about to be freed
-  library_state_.reset();
+  cublas_state_.reset();
   cudaStreamDestroy(stream_);
 }
 

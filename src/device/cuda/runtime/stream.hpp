@@ -40,13 +40,13 @@ class CudaStream final : public Stream {
   // The handle, with the stream's device made the calling thread's.
   cudaStream_t native();
   // What a library keeps for this stream; ends with it.
-  std::shared_ptr<void>& library_state() noexcept { return library_state_; }
+  std::shared_ptr<void>& cublas_state() noexcept { return cublas_state_; }
 
  private:
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, const void* host, const char* name);
   int device_;
   cudaStream_t stream_ = nullptr;
-  std::shared_ptr<void> library_state_;
+  std::shared_ptr<void> cublas_state_;
 };
 
 CudaStream& cuda_stream(Stream& stream);
