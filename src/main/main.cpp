@@ -92,6 +92,16 @@ std::unique_ptr<Model> load_model(const Options& options, Device& device, const 
   return model;
 }
 
+// What doesn't fit together in the file's vocabulary is found here.
+Tokenizer make_tokenizer(const GgufFile& file) {
+  VocabularySource source = read_vocabulary(file);
+  try {
+    return Tokenizer(std::move(source));
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("{}: {}", file.name(), error.what()));
+  }
+}
+
 std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> token) {
   return token ? std::string(tokenizer.piece(*token, true)) : std::string();
 }
@@ -181,7 +191,7 @@ void serve(Options options, Arguments arguments) {
   log_info("device: {}", device->description());
   const std::unique_ptr<Model> model = load_model(options, *device, manager);
   apply_model_sampling(model->file(), options);
-  const Tokenizer tokenizer(read_vocabulary(model->file()));
+  const Tokenizer tokenizer = make_tokenizer(model->file());
   const ChatTemplate chat_template = make_template(options.chat, *model, tokenizer);
   options.engine.heartbeat = manager.watchdog();
   Engine engine(*model, tokenizer, options.engine);
