@@ -59,6 +59,7 @@ struct Run {
   std::unique_ptr<Job> job;
   Clock::time_point started, first_token, last_token;
   int cached = 0;       // prompt tokens that were in the slot
+  PromptReuse reuse;
   int processed = 0;    // prompt tokens of the slot now, cached ones included
   bool generating = false;
   JobId waits_for = 0;  // a copy: the job that computes the prompt, until that is done
@@ -79,6 +80,7 @@ inline Timings Run::timings() const noexcept {
   t.cache_n = cached;
   t.prompt_n = processed - cached;
   t.predicted_n = static_cast<int>(sampled.size());
+  t.reuse = reuse;
   if (sampled.empty()) {
     t.prompt_ms = t.prompt_n > 0 ? milliseconds(Clock::now() - started) : 0.0;
   } else {
@@ -92,6 +94,8 @@ inline Timings Run::timings() const noexcept {
 struct SlotState {
   KvSequence kv;
   Checkpoints<KvCells> checkpoints;
+  int hits = 0;             // how often the conversation has been brought back
+  Clock::time_point saved;  // when it went to the cache
 };
 
 struct Slot {
@@ -104,8 +108,11 @@ struct Slot {
   JobId last_task = 0;            // shown in listings after the task has ended
   std::shared_ptr<const CompletionParams> last_params;
   bool had_task = false;
+  int hits = 0;              // of its conversation in the prompt cache
+  bool from_cache = false;   // its state came from there for the job that starts now
 
   void clear() {
+    hits = 0;
     tokens.clear();
     checkpoints.clear();
     kv.truncate(0);

@@ -176,4 +176,21 @@ Reply get_slots(const RouteContext& context, const Request& request) {
   return json_response(out);
 }
 
+Reply get_cache(const RouteContext& context, const Request&) {
+  const auto now = std::chrono::steady_clock::now();
+  boost::json::array conversations;
+  for (const CachedConversation& conversation : context.app.engine->cached_conversations()) {
+    const std::chrono::duration<double> age = now - conversation.saved;
+    conversations.push_back({{"tokens", conversation.tokens},
+                             {"bytes", conversation.bytes},
+                             {"age_s", age.count()},
+                             {"hits", conversation.hits}});
+  }
+  const EngineMetrics metrics = context.app.engine->metrics();
+  return json_response(boost::json::object{{"conversations", std::move(conversations)},
+                                           {"tokens", metrics.cache_tokens},
+                                           {"bytes", metrics.cache_bytes},
+                                           {"limit_bytes", metrics.cache_limit_bytes}});
+}
+
 }  // namespace bankml

@@ -6,6 +6,7 @@
 #include <boost/json/parse.hpp>
 
 #include "server/fake_service.hpp"
+#include "support/expect_error.hpp"
 
 namespace bankml::test {
 namespace {
@@ -142,6 +143,62 @@ TEST_F(ServiceTest, WantsAKeyWhereKeysAreSet) {
   for (const char* wrong : {"Bearer firs", "Bearer firstfirst", "bearer first", "Bearer ", "Bearer third"}) {
     EXPECT_EQ(get("/props", {{"Authorization", wrong}, {"X-Api-Key", "first"}}).status, 401) << wrong;
   }
+}
+
+TEST_F(ServiceTest, LetsOnlyAdminsTouchWhatBelongsToOthers) {
+  options.policy.api_keys = {"user"};
+  options.policy.admin_keys = {"admin"};
+  options.props = true;
+  make_ready();
+  const Headers user = {{"Authorization", "Bearer user"}}, admin = {{"Authorization", "Bearer admin"}};
+  for (const auto& [method, path] : {std::pair("POST", "/props"), {"POST", "/slots/0?action=erase"}, {"GET", "/cache"}}) {
+    EXPECT_EQ(error_type(ask(make_request(method, path)), 401), "authentication_error") << path;
+    EXPECT_EQ(error_type(ask(make_request(method, path, {}, user)), 403), "permission_error") << path;
+    EXPECT_EQ(ask(make_request(method, path, {}, admin)).status, 200) << path;
+  }
+  EXPECT_EQ(get("/slots", user).status, 200);
+  EXPECT_EQ(get("/slots", admin).status, 200);
+}
+
+TEST_F(ServiceTest, TakesNewKeysWhileItRuns) {
+  options.policy.api_keys = {"old"};
+  make_ready();
+  ServerPolicy policy;
+  policy.api_keys = {"new"};
+  service().reload(policy);
+  EXPECT_EQ(get("/props", {{"Authorization", "old"}}).status, 401);
+  EXPECT_EQ(get("/props", {{"Authorization", "new"}}).status, 200);
+}
+
+TEST_F(ServiceTest, ListsWhatTheCacheHolds) {
+  CachedConversation conversation;
+  conversation.tokens = 7;
+  conversation.bytes = 700;
+  conversation.saved = std::chrono::steady_clock::now() - std::chrono::seconds(100);
+  conversation.hits = 2;
+  app_.service().conversations = {conversation};
+  make_ready();
+  const boost::json::object body = json(get("/cache"));
+  const boost::json::object& listed = body.at("conversations").at(0).as_object();
+  EXPECT_EQ(listed.at("tokens").as_int64(), 7);
+  EXPECT_EQ(listed.at("hits").as_int64(), 2);
+  EXPECT_GE(listed.at("age_s").to_number<double>(), 100);
+}
+
+TEST_F(ServiceTest, RefusesGenerationsWhenTheQueueIsFull) {
+  options.policy.limits.queue = 1;
+  app_.service().script.reset();
+  make_ready();
+  Reply first = service().handle(make_request("POST", "/completion", R"({"prompt":"a"})"));
+  std::get<std::unique_ptr<PendingReply>>(first)->start([] {});
+  Reply second = service().handle(make_request("POST", "/completion", R"({"prompt":"a"})"));
+  auto& refused = *std::get<std::unique_ptr<PendingReply>>(second);
+  expect_error(ErrorKind::busy, "1 requests are waiting", [&] { refused.start([] {}); });
+  // One that has a slot waits no more.
+  app_.service().job(1).sink(Started{});
+  refused.start([] {});
+  app_.service().play(1, {});
+  app_.service().play(2, {});
 }
 
 TEST_F(ServiceTest, LetsEverybodySeeHealthAndPage) {

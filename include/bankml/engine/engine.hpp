@@ -60,9 +60,18 @@ struct CompletionParams {
   std::vector<std::int32_t> user_messages;  // tokens of the prompt at which a message of the user starts, ascending: checkpoints
 };
 
+// Why tokens of a prompt were computed although the conversation may have been here before.
+struct PromptReuse {
+  enum class From { nothing, slot, ram };  // where the state was that the prompt was compared with
+  From from = From::nothing;
+  int differs_at = -1;         // the first position at which they differ; -1: the state had all of the prompt, or there was none
+  bool lost_to_limit = false;  // a limit of the prompt cache dropped a conversation, not long ago, that had more of the prompt
+};
+
 struct Timings {
   int cache_n = 0, prompt_n = 0, predicted_n = 0;
   double prompt_ms = 0, predicted_ms = 0;
+  PromptReuse reuse = {};
 };
 
 struct Progress {
@@ -139,6 +148,13 @@ struct SlotSnapshot {
   std::shared_ptr<const CompletionParams> params;
 };
 
+// A conversation in the prompt cache.
+struct CachedConversation {
+  std::uint64_t tokens = 0, bytes = 0;
+  std::chrono::steady_clock::time_point saved;
+  int hits = 0;  // how often it has been brought back to a slot
+};
+
 struct EngineMetrics {
   std::uint64_t prompt_tokens = 0, prompt_tokens_cached = 0, predicted_tokens = 0, decode_steps = 0;  // a step is one batch, in one or more forward passes
   double prompt_seconds = 0, predicted_seconds = 0;
@@ -151,6 +167,9 @@ struct EngineMetrics {
   std::uint64_t cache_hits = 0, cache_misses = 0, cache_saves = 0;
   std::uint64_t evicted_for_bytes = 0, evicted_for_tokens = 0, dropped_obsolete = 0, refused_too_large = 0;
   double save_seconds = 0, load_seconds = 0;
+  std::uint64_t saved_bytes = 0, loaded_bytes = 0;                   // by which conversations moved, as they are counted
+  std::uint64_t reused_from_slot = 0, reused_from_ram = 0;           // prompt tokens, by where they were
+  std::uint64_t lost_to_limits = 0;                                  // prompts that a limit has cost tokens
   std::uint64_t kv_bytes_reserved = 0, kv_blocks_in_use = 0;
   // Checkpoints of window models. Those of the prompt cache are part of cache_bytes.
   std::uint64_t slot_checkpoints = 0, slot_checkpoint_bytes = 0;
@@ -182,6 +201,7 @@ class Engine {
   // Snapshots; never wait for the engine's work.
   std::vector<SlotSnapshot> slots() const;
   EngineMetrics metrics() const;
+  std::vector<CachedConversation> cached_conversations() const;  // oldest first
 
   std::int64_t slot_context() const noexcept;  // tokens that one slot can hold
   int slot_count() const noexcept;
