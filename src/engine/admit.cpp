@@ -137,6 +137,7 @@ void Engine::Impl::start_copies(Slot& first, std::span<Slot* const> chosen, std:
     run.started = computing.started;
     run.cached = computing.cached;
     run.processed = computing.processed;
+    run.reuse = computing.reuse;
     slot.had_task = true;
     slot.last_task = run.job->id;
     slot.last_params = run.job->params;
@@ -148,7 +149,9 @@ void Engine::Impl::start_copies(Slot& first, std::span<Slot* const> chosen, std:
 void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
   const auto start = Clock::now();
   log_trace("slot {}: updating prompt cache", slot.id);
+  slot.from_cache = false;
   save_to_cache(slot);
+  slot.hits = 0;  // another conversation comes
   const auto saved = Clock::now();
   try {
     const auto restore = [&](const SlotState& state) {
@@ -160,6 +163,8 @@ void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
     if (auto better = cache->take_better(slot.tokens, prompt, restore)) {
       slot.tokens = std::move(better->first);
       slot.checkpoints = std::move(better->second.checkpoints);
+      slot.hits = better->second.hits + 1;
+      slot.from_cache = true;
     }
   } catch (const std::exception& error) {
     log_error("slot {}: a cached state can't be brought back, the slot is emptied: {}", slot.id, error.what());
@@ -179,7 +184,7 @@ bool Engine::Impl::save_to_cache(Slot& slot) {
   const std::int64_t in_window = slot.kv.part(KvPart::window).count_from(n - pool->window());
   const std::uint64_t state = pool->accounted_bytes(n, in_window, one_stream ? 1 : options.slots);
   return cache->save(slot.tokens, state + slot.checkpoints.bytes(), [&] {
-    return SlotState{slot.kv.saved(*pool), slot.checkpoints};
+    return SlotState{slot.kv.saved(*pool), slot.checkpoints, slot.hits, Clock::now(), slot.last_task};
   });
 }
 
@@ -231,6 +236,7 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
 
   std::size_t n_past = 0;
   try {
+    run.reuse = explain_reuse(slot, run);
     n_past = reuse(slot, run);
   } catch (const std::exception& error) {
     run.job->fail({kind_of(error), error.what()});
@@ -239,10 +245,31 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   }
   run.cached = run.processed = static_cast<int>(n_past);
   metrics.prompt_tokens_cached += n_past;
+  note_reuse(run);
 
   Started started{slot.id, run.timings(), std::nullopt};
   if (run.params().return_progress) started.progress = Progress{n, run.cached, run.cached, 0.0};
   run.job->sink(std::move(started));
+}
+
+// What the prompt is compared with, before the slot is cut.
+PromptReuse Engine::Impl::explain_reuse(Slot& slot, const Run& run) const {
+  const bool from_cache = std::exchange(slot.from_cache, false);
+  PromptReuse reuse;
+  if (slot.tokens.empty() || !run.params().cache_prompt) return reuse;
+  const std::vector<TokenId>& prompt = run.job->prompt;
+  reuse.from = from_cache ? PromptReuse::From::ram : PromptReuse::From::slot;
+  const std::size_t common = lcp(slot.tokens, prompt);
+  if (common < prompt.size()) reuse.differs_at = static_cast<int>(common);
+  return reuse;
+}
+
+// `run` knows what it could use again; a conversation that is gone may have had more.
+void Engine::Impl::note_reuse(Run& run) {
+  const auto kept = static_cast<std::uint64_t>(run.cached);
+  (run.reuse.from == PromptReuse::From::ram ? metrics.reused_from_ram : metrics.reused_from_slot) += kept;
+  run.reuse.lost_to_limit = run.params().cache_prompt && lost.longest_prefix(run.job->prompt) > kept + 1;
+  if (run.reuse.lost_to_limit) ++metrics.lost_to_limits;
 }
 
 // Cuts the slot to what the prompt can use again and returns its length: the common prefix, and with `n_cache_reuse`

@@ -82,7 +82,7 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
   if (mib != 0) {
     const std::uint64_t limit = mib < 0 ? 0 : static_cast<std::uint64_t>(mib) << 20;
     cache = std::make_unique<PromptCache<SlotState>>(limit, static_cast<std::uint64_t>(total_context),
-                                                      [](const PromptCacheEvent& event) { log_cache_event(event); });
+                                                      [this](const PromptCacheEvent& event) { note_cache_event(event); });
     metrics.cache_limit_bytes = limit;
   }
   publish();
@@ -186,6 +186,11 @@ JobId Engine::erase_slot(std::int64_t slot, SlotActionDone done) {
 std::vector<SlotSnapshot> Engine::slots() const {
   const std::lock_guard lock(impl_->snapshot_mutex);
   return impl_->slot_snapshots;
+}
+
+std::vector<CachedConversation> Engine::cached_conversations() const {
+  const std::lock_guard lock(impl_->snapshot_mutex);
+  return impl_->cached_snapshot;
 }
 
 EngineMetrics Engine::metrics() const {
@@ -297,6 +302,7 @@ void Engine::Impl::publish_slot(const Slot& slot) {
   s.task = slot.last_task;
   s.tokens = static_cast<int>(slot.tokens.size());
   s.params = slot.last_params;
+  s.texts = slot.last_texts;
   s.checkpoints = slot.checkpoints.size();
   s.checkpoint_bytes = slot.checkpoints.bytes();
   metrics.slot_checkpoints += s.checkpoints;
@@ -314,12 +320,40 @@ void Engine::Impl::publish_slot(const Slot& slot) {
   next_snapshots.push_back(std::move(s));
 }
 
+void Engine::Impl::note_texts(Slot& slot) {
+  slot.last_texts = std::make_shared<const SlotTexts>(SlotTexts{slot.run->job->prompt, slot.run->output.text()});
+}
+
+void Engine::Impl::note_cache_event(const PromptCacheEvent& event) {
+  using Kind = PromptCacheEvent::Kind;
+  log_cache_event(event);
+  try {
+    if (!event.lost.empty()) lost.add(event.lost);
+  } catch (const std::bad_alloc&) {  // it was there to explain, no more
+  }
+  if (event.kind == Kind::saved) metrics.saved_bytes += event.bytes;
+  if (event.kind == Kind::hit) metrics.loaded_bytes += event.bytes;
+  cache_changed = cache_changed || (event.kind != Kind::candidate && event.kind != Kind::miss);
+}
+
+void Engine::Impl::publish_cache() {
+  std::vector<CachedConversation> conversations;
+  for (const auto& entry : cache->entries()) {
+    conversations.push_back({entry.tokens.size(), entry.bytes, entry.state.saved, entry.state.hits,
+                             entry.state.task});
+  }
+  const std::lock_guard lock(snapshot_mutex);
+  cached_snapshot.swap(conversations);
+}
+
 void Engine::Impl::publish() {
+  if (std::exchange(cache_changed, false)) publish_cache();
   next_snapshots.clear();
   metrics.slot_checkpoints = metrics.slot_checkpoint_bytes = 0;
   int busy = 0;
   JobId last_busy = 0;
-  for (const Slot& slot : slots) {
+  for (Slot& slot : slots) {
+    if (slot.run && options.slot_texts) note_texts(slot);
     publish_slot(slot);
     if (!slot.run) continue;
     ++busy;

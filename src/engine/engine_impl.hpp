@@ -13,6 +13,7 @@
 #include "bankml/engine/engine.hpp"
 #include "bankml/engine/prompt_cache.hpp"
 #include "bankml/engine/slot_choice.hpp"
+#include "engine/lost_conversations.hpp"
 #include "engine/prompt_cut.hpp"
 #include "engine/slot.hpp"
 
@@ -45,6 +46,7 @@ struct Engine::Impl {
   mutable std::mutex snapshot_mutex;
   std::vector<SlotSnapshot> slot_snapshots;
   EngineMetrics metrics_snapshot;
+  std::vector<CachedConversation> cached_snapshot;
 
   std::atomic<JobId> last_id{0};
   std::thread thread;
@@ -65,6 +67,10 @@ struct Engine::Impl {
   void save_idle_slots(const Slot& started);
   void start_completion(Slot& slot, std::unique_ptr<Job> job);
   std::size_t reuse(Slot& slot, const Run& run);
+  PromptReuse explain_reuse(Slot& slot, const Run& run) const;
+  void note_reuse(Run& run);
+  void note_cache_event(const PromptCacheEvent& event);
+  void publish_cache();
   std::int64_t roll_back(Slot& slot, std::int64_t n_past, std::int64_t total);
   CutPoints cut_points(const Slot& slot) const noexcept;
   void make_checkpoint(Slot& slot, std::int64_t end);
@@ -87,6 +93,7 @@ struct Engine::Impl {
   void fail_running(ErrorKind kind, const std::string& message);
   void publish();
   void publish_slot(const Slot& slot);
+  static void note_texts(Slot& slot);
   std::filesystem::path slot_file(const Job& job) const;
   SlotActionResult save_slot(Slot& slot, const std::filesystem::path& path);
   SlotActionResult restore_slot(Slot& slot, const std::filesystem::path& path);
@@ -97,6 +104,8 @@ struct Engine::Impl {
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<PromptCache<SlotState>> cache;  // none: switched off
   EngineMetrics metrics;
+  LostConversations lost;
+  bool cache_changed = false;          // since the last snapshot of it
   bool one_stream = true;              // the peer's slots share one KV stream
   int window = 0;                      // positions that window layers see; 0: none, or all their cells are kept
   bool can_move_positions = true;      // whether chunk reuse and context shift are possible

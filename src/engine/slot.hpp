@@ -62,6 +62,7 @@ struct Run {
   Clock::time_point started, first_token, last_token;
   int cached = 0;     // prompt tokens that were in the slot
   int processed = 0;  // prompt tokens of the slot now, cached ones included
+  PromptReuse reuse;
   bool generating = false;
   JobId waits_for = 0;                          // a copy: the job that computes the prompt, until that is done
   bool shares_prompt = false, is_copy = false;  // one of several answers to one prompt; not the first
@@ -81,6 +82,8 @@ inline Timings Run::timings() const noexcept {
   t.cache_n = cached;
   t.prompt_n = processed - cached;
   t.predicted_n = static_cast<int>(sampled.size());
+  t.reuse = reuse;
+  t.task = job->id;
   if (sampled.empty()) {
     t.prompt_ms = t.prompt_n > 0 ? milliseconds(Clock::now() - started) : 0.0;
   } else {
@@ -94,6 +97,9 @@ inline Timings Run::timings() const noexcept {
 struct SlotState {
   KvSequence kv;
   Checkpoints<KvCells> checkpoints;
+  int hits = 0;             // how often the conversation has been brought back
+  Clock::time_point saved;  // when it went to the cache
+  JobId task = 0;           // the last one that worked on it
 };
 
 struct Slot {
@@ -105,9 +111,13 @@ struct Slot {
   std::unique_ptr<Run> run;    // busy while set
   JobId last_task = 0;         // shown in listings after the task has ended
   std::shared_ptr<const CompletionParams> last_params;
+  std::shared_ptr<const SlotTexts> last_texts;  // where snapshots are to have them
   bool had_task = false;
+  int hits = 0;             // of its conversation in the prompt cache
+  bool from_cache = false;  // its state came from there for the job that starts now
 
   void clear() {
+    hits = 0;
     tokens.clear();
     checkpoints.clear();
     kv.truncate(0);

@@ -358,6 +358,7 @@ void Engine::Impl::finish(Slot& slot) {
 }
 
 void Engine::Impl::release(Slot& slot) {
+  if (options.slot_texts) note_texts(slot);
   const Run& run = *slot.run;
   const std::uint64_t sampled = run.sampled.size();
   metrics.predicted_tokens += sampled;
