@@ -55,7 +55,7 @@ void Engine::Impl::admit() {
   const auto idle = [](const Slot& slot) { return !slot.run; };
   const auto start_one = [&](bool named) {
     for (auto it = waiting.begin(); it != waiting.end(); ++it) {
-      if (names_idle_slot(**it) != named || !try_start(*it)) continue;
+      if (names_idle_slot(**it) != named || !start_or_fail(*it)) continue;
       waiting.erase(it);
       return true;
     }
@@ -65,6 +65,17 @@ void Engine::Impl::admit() {
     if (!start_one(true) && !start_one(false)) return;
   }
   for (auto& job : waiting) job->deferred = true;
+}
+
+// What goes wrong here is the failure of this job alone.
+bool Engine::Impl::start_or_fail(std::unique_ptr<Job>& job) {
+  try {
+    return try_start(job);
+  } catch (const std::exception& error) {
+    log_error("a request can't be started: {}", error.what());
+    if (job) job->fail(failure(kind_of(error), error.what()));
+    return true;
+  }
 }
 
 // Whether the job has left the queue: running, answered or refused.
@@ -124,11 +135,11 @@ void Engine::Impl::start_copies(Slot& first, std::span<Slot* const> chosen, std:
   for (std::size_t i = 0; i < copies.size(); ++i) {
     Slot& slot = *chosen[i];
     slot.clear();
-    copies[i]->prompt = computing.job->prompt;
     try {
+      copies[i]->prompt = computing.job->prompt;
       slot.run = std::make_unique<Run>(copies[i], tokenizer);
     } catch (const std::exception& error) {
-      copies[i]->fail({kind_of(error), error.what()});
+      copies[i]->fail(failure(kind_of(error), error.what()));
       continue;
     }
     Run& run = *slot.run;
@@ -191,15 +202,23 @@ bool Engine::Impl::save_to_cache(Slot& slot) {
 void Engine::Impl::save_idle_slots(const Slot& started) {
   for (Slot& slot : slots) {
     if (&slot == &started || slot.run || slot.tokens.empty()) continue;
-    const std::uint64_t cached_before = cache->counters().already_cached;
-    const bool stored = save_to_cache(slot);
-    if (stored) {
-      log_debug("slot {}: idle, saved to the prompt cache __TEST_TAG_CACHE_IDLE_SLOT__", slot.id);
-      cache->update();
+    try {
+      save_idle_slot(slot);
+    } catch (const std::exception& error) {
+      log_warning("slot {}: idle, but can't be saved: {}", slot.id, error.what());
     }
-    // A state that could not be kept stays where it is.
-    if (options.unified_kv && (stored || cache->counters().already_cached > cached_before)) slot.clear();
   }
+}
+
+void Engine::Impl::save_idle_slot(Slot& slot) {
+  const std::uint64_t cached_before = cache->counters().already_cached;
+  const bool stored = save_to_cache(slot);
+  if (stored) {
+    log_debug("slot {}: idle, saved to the prompt cache __TEST_TAG_CACHE_IDLE_SLOT__", slot.id);
+    cache->update();
+  }
+  // A state that could not be kept stays where it is.
+  if (options.unified_kv && (stored || cache->counters().already_cached > cached_before)) slot.clear();
 }
 
 void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
@@ -227,7 +246,7 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   try {
     slot.run = std::make_unique<Run>(job, tokenizer);
   } catch (const std::exception& error) {
-    return refuse({kind_of(error), error.what()});
+    return refuse(failure(kind_of(error), error.what()));
   }
   Run& run = *slot.run;
   slot.had_task = true;
@@ -239,9 +258,7 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
     run.reuse = explain_reuse(slot, run);
     n_past = reuse(slot, run);
   } catch (const std::exception& error) {
-    run.job->fail({kind_of(error), error.what()});
-    release(slot);
-    return slot.clear();
+    return fail(slot, failure(kind_of(error), error.what()));
   }
   run.cached = run.processed = static_cast<int>(n_past);
   metrics.prompt_tokens_cached += n_past;

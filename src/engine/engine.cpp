@@ -21,8 +21,10 @@ constexpr std::int64_t kContextUnit = 256;  // contexts are rounded up to this m
 
 std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept { return (n + unit - 1) / unit * unit; }
 
+constexpr std::size_t kCancellations = 256;  // that are noted without taking memory
+
 Failed stopped() {
-  Failed failed{ErrorKind::busy, "the server is shutting down"};
+  Failed failed = failure(ErrorKind::busy, "the server is shutting down");
   failed.cancelled = true;
   return failed;
 }
@@ -76,6 +78,11 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
     sequences.push_back(&slots[i].kv);
   }
   rows.reserve(static_cast<std::size_t>(options.batch));
+  views.reserve(slots.size());
+  next_snapshots.reserve(slots.size());
+  slot_snapshots.reserve(slots.size());
+  cancelled.reserve(kCancellations);
+  leaving.reserve(kCancellations);
 
   const std::int64_t mib = options.cache_ram_mib.value_or(default_cache_limit_mib(available_memory()));
   options.cache_ram_mib = mib;
@@ -151,11 +158,14 @@ std::vector<JobId> Engine::submit_copies(std::vector<TokenId> prompt,
   return ids;
 }
 
+// Destructors call this: where there is no memory to note a cancellation, the job just runs to its end.
 void Engine::cancel(JobId id) {
-  {
+  try {
     const std::lock_guard lock(impl_->mutex);
     impl_->cancelled.push_back(id);
     if (id == impl_->only_running) impl_->abort = true;
+  } catch (const std::exception& error) {
+    log_warning("task {} can't be cancelled: {}", id, error.what());
   }
   impl_->wake.notify_one();
 }
@@ -215,11 +225,11 @@ void Engine::Impl::loop() {
     const bool busy = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.run != nullptr; });
     // A job that waits while all slots are idle was deferred by the one that has just ended.
     if (!take_arrivals(!busy && waiting.empty())) break;
+    if (!waiting.empty()) {
+      admit();
+      publish();  // the slot is seen busy from its first step on
+    }
     try {
-      if (!waiting.empty()) {
-        admit();
-        publish();  // the slot is seen busy from its first step on
-      }
       step();
     } catch (const std::exception& error) {
       fail_running(kind_of(error), error.what());  // what was being computed is in doubt; the next request isn't
@@ -244,7 +254,6 @@ void Engine::Impl::beat() const {
 // Moves what other threads have queued to the engine's own lists; false when the engine is to stop. With `wait`, sleeps until
 // there is something.
 bool Engine::Impl::take_arrivals(bool wait) {
-  std::vector<JobId> ids;
   {
     std::unique_lock lock(mutex);
     const auto woken = [&] { return stopping || !arrived.empty() || !cancelled.empty(); };
@@ -253,42 +262,41 @@ bool Engine::Impl::take_arrivals(bool wait) {
       beat();
       lock.lock();
     }
-    if (stopping) {
-      for (auto& job : arrived) waiting.push_back(std::move(job));
-      arrived.clear();
-      return false;
-    }
-    for (auto& job : arrived) waiting.push_back(std::move(job));
-    arrived.clear();
-    ids.swap(cancelled);
+    waiting.splice(waiting.end(), arrived);
+    if (stopping) return false;
+    leaving.clear();
+    leaving.swap(cancelled);
     abort = false;
   }
-  if (!ids.empty()) apply_cancellations(ids);
+  if (!leaving.empty()) apply_cancellations(leaving);
   return true;
 }
 
 void Engine::Impl::apply_cancellations(std::span<const JobId> ids) {
-  Failed failed{ErrorKind::busy, "cancelled: the client has left"};
-  failed.cancelled = true;
+  const auto failed = [] {
+    Failed left = failure(ErrorKind::busy, "cancelled: the client has left");
+    left.cancelled = true;
+    return left;
+  };
   const auto named = [&](const Job& job) { return std::find(ids.begin(), ids.end(), job.id) != ids.end(); };
   for (auto it = waiting.begin(); it != waiting.end();) {
     Job& job = **it;
     if (!named(job)) {
       std::erase_if(job.copies, [&](const std::unique_ptr<Job>& copy) {
-        if (named(*copy)) copy->fail(failed);
+        if (named(*copy)) copy->fail(failed());
         return named(*copy);
       });
       ++it;
       continue;
     }
-    job.fail(failed);
+    job.fail(failed());
     it = waiting.erase(it);
   }
   for (Slot& slot : slots) {
     if (!slot.run) continue;
     const bool waits = std::find(ids.begin(), ids.end(), slot.run->waits_for) != ids.end();
     if (!waits && !named(*slot.run->job)) continue;
-    slot.run->job->fail(failed);
+    slot.run->job->fail(failed());
     release(slot);
   }
 }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bankml/engine/engine.hpp"
@@ -17,6 +19,18 @@ using Clock = std::chrono::steady_clock;
 
 inline double milliseconds(Clock::duration d) noexcept {
   return std::chrono::duration<double, std::milli>(d).count();
+}
+
+// Never throws: without memory for the message, it is a shorter one, which takes none.
+inline Failed failure(ErrorKind kind, std::string_view message) noexcept {
+  Failed failed;
+  failed.kind = kind;
+  try {
+    failed.message = message;
+  } catch (const std::exception&) {
+    failed.message = "out of memory";
+  }
+  return failed;
 }
 
 // What was asked of the engine and waits or runs.
@@ -36,13 +50,23 @@ struct Job {
   // Further answers to the same prompt, with their own params and sinks; they start with this one.
   std::vector<std::unique_ptr<Job>> copies;
 
-  void fail(Failed failed) {
-    for (auto& copy : copies) copy->fail(failed);
+  // Never throws, whatever the receiver does: a failure that can't be told must not become one of others.
+  void fail(Failed failed) noexcept {
+    for (auto& copy : copies) {
+      Failed own = failure(failed.kind, failed.message);
+      own.prompt_tokens = failed.prompt_tokens;
+      own.context = failed.context;
+      own.cancelled = failed.cancelled;
+      copy->fail(std::move(own));
+    }
     copies.clear();
-    if (kind == Kind::completion) {
-      sink(std::move(failed));
-    } else {
-      done(std::move(failed));
+    try {
+      if (kind == Kind::completion) {
+        if (sink) sink(std::move(failed));
+      } else if (done) {
+        done(std::move(failed));
+      }
+    } catch (const std::exception&) {
     }
   }
 };

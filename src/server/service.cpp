@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bankml/base/log.hpp"
+#include "bankml/base/memory_reserve.hpp"
 #include "server/errors.hpp"
 #include "server/page.hpp"
 #include "server/request_head.hpp"
@@ -63,6 +64,7 @@ Access Service::access(const Request& request) const {
 }
 
 Reply Service::handle(const Request& request) {
+  refill_memory_reserve();
   try {
     return route(request);
   } catch (...) {
