@@ -25,7 +25,8 @@
 namespace bankml::bench {
 namespace {
 
-constexpr std::string_view kUsage = R"(bankml-bench: prefill, decode, load and switch of a model, beside the limits of the machine
+constexpr std::string_view kUsage =
+    R"(bankml-bench: prefill, decode, load and switch of a model, beside the limits of the machine
 
 usage: bankml-bench (-m FILE | --synthetic llama:SIZE:TYPE) [options]
 
@@ -112,20 +113,34 @@ Options parse(int argc, char** argv) {
     }
     if (i + 1 == argc) refuse(fmt::format("'{}' is unknown or lacks its value", flag));
     const std::string value = argv[++i];
-    if (flag == "-m" || flag == "--model") o.models.push_back(value);
-    else if (flag == "--synthetic") o.synthetic.push_back(value);
-    else if (flag == "-t" || flag == "--threads") o.threads = parse_numbers(flag, value);
-    else if (flag == "--prefill") o.plan.prefill = parse_numbers(flag, value);
-    else if (flag == "--decode") o.plan.decode = parse_numbers(flag, value);
-    else if (flag == "--held") o.plan.held = parse_numbers(flag, value);
-    else if (flag == "--sequences") o.plan.sequences = parse_numbers(flag, value);
-    else if (flag == "-ub" || flag == "--ubatch-size") o.plan.rows = parse_numbers(flag, value);
-    else if (flag == "--kv") o.plan.kv = parse_kv(flag, value);
-    else if (flag == "-r" || flag == "--runs") o.plan.runs = parse_number(flag, value);
-    else if (flag == "--format") o.format = value;
-    else if (flag == "-o" || flag == "--output") o.output = value;
-    else if (flag == "--plot") o.plot = value;
-    else refuse(fmt::format("'{}' is unknown", flag));
+    if (flag == "-m" || flag == "--model")
+      o.models.push_back(value);
+    else if (flag == "--synthetic")
+      o.synthetic.push_back(value);
+    else if (flag == "-t" || flag == "--threads")
+      o.threads = parse_numbers(flag, value);
+    else if (flag == "--prefill")
+      o.plan.prefill = parse_numbers(flag, value);
+    else if (flag == "--decode")
+      o.plan.decode = parse_numbers(flag, value);
+    else if (flag == "--held")
+      o.plan.held = parse_numbers(flag, value);
+    else if (flag == "--sequences")
+      o.plan.sequences = parse_numbers(flag, value);
+    else if (flag == "-ub" || flag == "--ubatch-size")
+      o.plan.rows = parse_numbers(flag, value);
+    else if (flag == "--kv")
+      o.plan.kv = parse_kv(flag, value);
+    else if (flag == "-r" || flag == "--runs")
+      o.plan.runs = parse_number(flag, value);
+    else if (flag == "--format")
+      o.format = value;
+    else if (flag == "-o" || flag == "--output")
+      o.output = value;
+    else if (flag == "--plot")
+      o.plot = value;
+    else
+      refuse(fmt::format("'{}' is unknown", flag));
   }
   if (o.models.empty() && o.synthetic.empty()) refuse("expected a model: -m FILE or --synthetic llama:135m:q4_1");
   if (o.format != "table" && o.format != "json" && o.format != "csv") {

@@ -27,7 +27,7 @@ install_packages() {
 }
 
 BUILD_PACKAGES=(g++ cmake ninja-build libfmt-dev libspdlog-dev libsimde-dev libboost1.81-dev libboost-json1.81-dev
-  libboost-url1.81-dev libboost-context1.81-dev)
+  libboost-url1.81-dev libboost-context1.81-dev prometheus-cpp-dev)
 MODEL_PACKAGES=(python3 python3-pip)
 
 # A python that has pip: the first in the path may be one without.

@@ -46,7 +46,8 @@ std::string table_of(const std::vector<Figure>& figures) {
     if (f.model != model) out += fmt::format("\n{}\n", model = f.model);
     const std::string spread = fmt::format("({}-{})", number(f.lowest()), number(f.highest()));
     const std::string share =
-        f.limit > 0 ? fmt::format("{:.0f} % of {} {} ({})", 100 * f.share(), number(f.limit), f.unit, f.limit_name) : "";
+        f.limit > 0 ? fmt::format("{:.0f} % of {} {} ({})", 100 * f.share(), number(f.limit), f.unit, f.limit_name)
+                    : "";
     out += fmt::format("{:<22} {:<34} {:>7} {:>10} {:<8} {:>19}  {}\n", f.what, setting_of(f), f.threads,
                        number(f.median()), f.unit, spread, share);
   }
@@ -56,10 +57,9 @@ std::string table_of(const std::vector<Figure>& figures) {
 std::string json_of(const std::vector<Figure>& figures, const std::string& machine) {
   boost::json::array rows;
   for (const Figure& f : figures) {
-    boost::json::object row{{"what", f.what},       {"model", f.model},     {"kv", f.kv},
-                            {"threads", f.threads}, {"tokens", f.tokens},   {"batch", f.batch},
-                            {"unit", f.unit},       {"median", f.median()}, {"lowest", f.lowest()},
-                            {"highest", f.highest()}};
+    boost::json::object row{{"what", f.what},       {"model", f.model},      {"kv", f.kv},     {"threads", f.threads},
+                            {"tokens", f.tokens},   {"batch", f.batch},      {"unit", f.unit}, {"median", f.median()},
+                            {"lowest", f.lowest()}, {"highest", f.highest()}};
     row["runs"] = boost::json::array(f.runs.begin(), f.runs.end());
     if (f.limit > 0) {
       row["limit"] = f.limit;

@@ -12,9 +12,9 @@ struct Figure {
   std::string model;  // empty for limits of the machine
   std::string kv;     // type of the KV cache
   int threads = 0;
-  int tokens = 0;     // prompt length, or tokens held
-  int batch = 0;      // rows of a pass, or sequences decoded together
-  std::string unit;   // tokens/s, GB/s, GMAC/s: more is better; ms: less is better
+  int tokens = 0;    // prompt length, or tokens held
+  int batch = 0;     // rows of a pass, or sequences decoded together
+  std::string unit;  // tokens/s, GB/s, GMAC/s: more is better; ms: less is better
   std::vector<double> runs;
   double limit = 0;  // in the same unit: what the machine's own limit would give; 0: none applies
   std::string limit_name;

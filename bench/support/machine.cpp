@@ -82,7 +82,8 @@ __attribute__((target("avx2,fma"))) double int8_avx2(volatile float* sink) {
   asm volatile("" : "+m"(x));
   for (int i = 0; i < kRounds; ++i) {
 #pragma GCC unroll 12
-    for (auto& a : acc) a = _mm256_add_epi32(a, _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_xor_si256(x, a), x), ones));
+    for (auto& a : acc)
+      a = _mm256_add_epi32(a, _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_xor_si256(x, a), x), ones));
   }
   for (const auto& a : acc) *sink = *sink + static_cast<float>(_mm256_extract_epi32(a, 0));
   return 32.0 * kChains * kRounds;
@@ -133,11 +134,11 @@ MachineLimits measure_limits(int threads, Isa isa) {
   const double gigabytes = static_cast<double>(from.size()) * 1e-9;
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
   limits.read_gb = gigabytes / best_seconds(pool, [&](int thread) {
-    sums[static_cast<std::size_t>(thread)] += read_all(from.data() + part(thread), kBytesPerThread);
-  });
+                     sums[static_cast<std::size_t>(thread)] += read_all(from.data() + part(thread), kBytesPerThread);
+                   });
   limits.copy_gb = gigabytes / best_seconds(pool, [&](int thread) {
-    std::memcpy(to.data() + part(thread), from.data() + part(thread), kBytesPerThread);
-  });
+                     std::memcpy(to.data() + part(thread), from.data() + part(thread), kBytesPerThread);
+                   });
   limits.f32_gmac = peak(pool, f32_portable);
 #if defined(__x86_64__)
   if (isa == Isa::avx2) limits.f32_gmac = peak(pool, f32_avx2);

@@ -45,6 +45,25 @@ struct Runner {
   std::vector<BatchRow> batch;
 };
 
+// Calls f(weight, times) for the matrices of all layers that a row multiplies, `times` being how many of a set of experts.
+template <class F>
+void for_each_matrix(const Model& model, F&& f) {
+  const int used = model.config().experts.used;
+  for (const LayerWeights& w : model.layers()) {
+    for (const auto* weight : {&w.q, &w.k, &w.v, &w.output, &w.gate, &w.up, &w.down, &w.router, &w.shared_gate,
+                               &w.shared_up, &w.shared_down}) {
+      if (*weight) f(**weight, (*weight)->experts() > 1 ? used : 1);
+    }
+  }
+}
+
+double elements(const Weight& weight) {
+  return static_cast<double>(weight.rows()) * static_cast<double>(weight.cols());
+}
+double bytes(const Weight& weight) {
+  return static_cast<double>(weight.rows()) * static_cast<double>(row_bytes(weight.type(), weight.cols()));
+}
+
 // Submits a prompt for one token and waits; milliseconds until it was there.
 double milliseconds_of_one_token(Engine& engine, const std::vector<TokenId>& prompt) {
   auto params = std::make_shared<CompletionParams>();
@@ -99,14 +118,9 @@ std::vector<TokenId> Measurement::random_tokens(int n, unsigned seed) const {
 }
 
 double Measurement::matrix_macs(bool with_output) const {
-  double macs = 0;
-  for (const LayerWeights& w : model_->layers()) {
-    for (const auto* weight : {&w.q, &w.k, &w.v, &w.output, &w.gate, &w.up, &w.down}) {
-      macs += static_cast<double>((*weight)->rows()) * static_cast<double>((*weight)->cols());
-    }
-  }
-  const Weight& output = model_->output();
-  return with_output ? macs + static_cast<double>(output.rows()) * static_cast<double>(output.cols()) : macs;
+  double macs = with_output ? elements(model_->output()) : 0;
+  for_each_matrix(*model_, [&](const Weight& weight, int times) { macs += times * elements(weight); });
+  return macs;
 }
 
 double Measurement::attention_macs(double cells) const {
@@ -192,17 +206,9 @@ void Measurement::decode(std::vector<Figure>& out, DType kv, int sequences) {
       f.runs.push_back(plan_.decode_steps * sequences / ms * 1e3);
       step_();
     }
-    double weight_bytes = 0;
-    for (const LayerWeights& w : model_->layers()) {
-      for (const auto* weight : {&w.q, &w.k, &w.v, &w.output, &w.gate, &w.up, &w.down}) {
-        weight_bytes += static_cast<double>(row_bytes((*weight)->type(), (*weight)->cols())) *
-                        static_cast<double>((*weight)->rows());
-      }
-    }
-    const Weight& output = model_->output();
-    weight_bytes += static_cast<double>(row_bytes(output.type(), output.cols())) * static_cast<double>(output.rows());
-    const double bytes = weight_bytes + sequences * kv_bytes(n + 0.5 * plan_.decode_steps, kv);
-    f.limit = sequences * limits_.read_gb * 1e9 / bytes;
+    double read = bytes(model_->output()) + sequences * kv_bytes(n + 0.5 * plan_.decode_steps, kv);
+    for_each_matrix(*model_, [&](const Weight& weight, int times) { read += times * bytes(weight); });
+    f.limit = sequences * limits_.read_gb * 1e9 / read;
     f.limit_name = "reading weights and KV";
     out.push_back(std::move(f));
   }

@@ -59,7 +59,8 @@ std::string chart(const std::vector<Line>& lines, const std::string& title, doub
   std::string out = fmt::format("<text x='{}' y='44' font-weight='bold'>{}</text>\n", at + kLeft, title);
   const double step_x = step_for(most_x), step_y = step_for(most_y);
   for (double x = 0; x <= most_x * 1.001; x += step_x) {
-    out += fmt::format("<text x='{:.1f}' y='{}' text-anchor='middle'>{:g}</text>\n", x_of(x), kHeight - kBottom + 16, x);
+    out +=
+        fmt::format("<text x='{:.1f}' y='{}' text-anchor='middle'>{:g}</text>\n", x_of(x), kHeight - kBottom + 16, x);
   }
   for (double y = 0; y <= most_y * 1.001; y += step_y) {
     out += fmt::format("<line x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}' stroke='#ddd'/>\n", x_of(0), x_of(most_x),
@@ -90,9 +91,8 @@ std::string svg_of(const std::vector<Figure>& figures, const std::string& title)
   struct Chart {
     const char *what, *title;
   };
-  constexpr Chart kCharts[] = {{"prefill", "prefill, tokens/s"},
-                               {"decode", "decode, tokens/s"},
-                               {"switch", "switch of conversations, ms"}};
+  constexpr Chart kCharts[] = {
+      {"prefill", "prefill, tokens/s"}, {"decode", "decode, tokens/s"}, {"switch", "switch of conversations, ms"}};
   std::string body;
   double at = 0;
   for (const Chart& one : kCharts) {

@@ -24,9 +24,9 @@ constexpr std::pair<const char*, Shape> kSizes[] = {
     {"3b", {3072, 28, 24, 8, 128, 8192, 128256}},
     {"8b", {4096, 32, 32, 8, 128, 14336, 128256}},
 };
-constexpr DType kTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0,   DType::q5_1,
-                            DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl,
-                            DType::iq4_xs};
+constexpr DType kTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0,   DType::q4_1,
+                            DType::q5_0, DType::q5_1, DType::q8_0, DType::q2_k,   DType::q3_k,
+                            DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs};
 constexpr std::size_t kAlignment = 32;
 
 // "Q4_1" and "q4_1" alike.
@@ -58,10 +58,11 @@ Shape parse_shape(const std::string& text) {
   if (n != 6 || used != static_cast<int>(text.size()) || s.dim < 1 || s.layers < 1 || s.heads < 1 || s.kv_heads < 1 ||
       s.hidden < 1 || s.vocab < 2 || s.dim % s.heads != 0 || s.heads % s.kv_heads != 0 || s.dim % kBlock != 0 ||
       s.hidden % kBlock != 0) {
-    throw Error(ErrorKind::invalid_request,
-                fmt::format("--synthetic: expected a size of 135m, 1b, 3b, 8b or DIMxLAYERSxHEADSxKV_HEADSxHIDDENxVOCAB "
-                            "with heads that divide and widths that are multiples of 32, got '{}'",
-                            text));
+    throw Error(
+        ErrorKind::invalid_request,
+        fmt::format("--synthetic: expected a size of 135m, 1b, 3b, 8b or DIMxLAYERSxHEADSxKV_HEADSxHIDDENxVOCAB "
+                    "with heads that divide and widths that are multiples of 32, got '{}'",
+                    text));
   }
   s.head_dim = s.dim / s.heads;
   return s;
@@ -97,7 +98,9 @@ struct Tensor {
   std::string name;
   std::int64_t cols, rows;  // rows 0: a vector of ones
   DType type;
-  std::size_t bytes() const { return row_bytes(type, cols) * static_cast<std::size_t>(std::max<std::int64_t>(rows, 1)); }
+  std::size_t bytes() const {
+    return row_bytes(type, cols) * static_cast<std::size_t>(std::max<std::int64_t>(rows, 1));
+  }
 };
 
 std::vector<Tensor> tensors_of(const Synthetic& model) {

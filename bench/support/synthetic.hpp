@@ -23,8 +23,8 @@ struct Synthetic {
 // DIMxLAYERSxHEADSxKV_HEADSxHIDDENxVOCAB. Throws Error(invalid_request) naming what is possible.
 Synthetic parse_synthetic(std::string_view text);
 
-// A GGUF file in a temporary folder that is removed with the object. The token embedding is of the same type as the rest
-// and serves as output too; the vocabulary is a list of made-up words.
+// A GGUF file in a temporary folder that is removed with the object. The token embedding is of the same type as the
+// rest and serves as output too; the vocabulary is a list of made-up words.
 class SyntheticFile {
  public:
   // Throws Error(io).

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <vector>
 
@@ -57,6 +58,12 @@ std::unique_ptr<spdlog::logger> make_logger(const LogOptions& options) {
   }
   if (!options.file.empty()) {
     try {
+      // The library would make missing folders, and so hide a path that is mistyped.
+      const std::filesystem::path folder = std::filesystem::path(options.file).parent_path();
+      if (!folder.empty() && !std::filesystem::is_directory(folder)) {
+        throw Error(ErrorKind::io, fmt::format("can't write the log file '{}': there is no folder '{}'", options.file,
+                                               folder.string()));
+      }
       sinks.push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file));
     } catch (const spdlog::spdlog_ex& error) {
       throw Error(ErrorKind::io, fmt::format("can't write the log file '{}': {}", options.file, error.what()));

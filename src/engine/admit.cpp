@@ -15,31 +15,38 @@ void log_cache_event(const PromptCacheEvent& event) {
   using Kind = PromptCacheEvent::Kind;
   const double mib = static_cast<double>(event.bytes) / kMiB, limit = static_cast<double>(event.limit_bytes) / kMiB;
   switch (event.kind) {
-    case Kind::saved: return log_trace("prompt cache: saved {} tokens, {:.1f} MiB", event.tokens, mib);
-    case Kind::already_cached: return log_trace("prompt cache: the slot's {} tokens are cached already", event.tokens);
-    case Kind::obsolete: return log_trace("prompt cache: dropped {} tokens that the slot extends", event.tokens);
+    case Kind::saved:
+      return log_trace("prompt cache: saved {} tokens, {:.1f} MiB", event.tokens, mib);
+    case Kind::already_cached:
+      return log_trace("prompt cache: the slot's {} tokens are cached already", event.tokens);
+    case Kind::obsolete:
+      return log_trace("prompt cache: dropped {} tokens that the slot extends", event.tokens);
     case Kind::oversized:
-      return log_warning("prompt cache: {} tokens, {:.1f} MiB, are more than the limit of {:.1f} MiB and aren't kept", event.tokens,
-                         mib, limit);
+      return log_warning("prompt cache: {} tokens, {:.1f} MiB, are more than the limit of {:.1f} MiB and aren't kept",
+                         event.tokens, mib, limit);
     case Kind::evicted_bytes:
-      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within {:.1f} MiB", event.tokens, mib, limit);
-    case Kind::evicted_tokens:
-      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within the token limit", event.tokens, mib);
-    case Kind::allocation_failed:
-      return log_warning("prompt cache: no memory for {} tokens, {:.1f} MiB; the limit is {:.1f} MiB for now", event.tokens, mib,
+      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within {:.1f} MiB", event.tokens, mib,
                          limit);
+    case Kind::evicted_tokens:
+      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within the token limit", event.tokens,
+                         mib);
+    case Kind::allocation_failed:
+      return log_warning("prompt cache: no memory for {} tokens, {:.1f} MiB; the limit is {:.1f} MiB for now",
+                         event.tokens, mib, limit);
     case Kind::candidate:
       return log_trace("prompt cache: candidate of {} tokens, keep {:.3f}, similarity {:.3f}", event.tokens, event.keep,
                        event.similarity);
     case Kind::hit:
       return log_trace("prompt cache: took {} tokens, keep {:.3f}, similarity {:.3f}", event.tokens, event.keep,
                        event.similarity);
-    case Kind::miss: return log_trace("prompt cache: nothing better than the slot's {} tokens", event.tokens);
+    case Kind::miss:
+      return log_trace("prompt cache: nothing better than the slot's {} tokens", event.tokens);
   }
 }
 
-// Starts every waiting job that has a usable slot. Of the deferred ones, those that name an idle slot go first; otherwise the order
-// is that of arrival. All are looked at again whenever one has started, so none is left waiting beside an idle slot.
+// Starts every waiting job that has a usable slot. Of the deferred ones, those that name an idle slot go first;
+// otherwise the order is that of arrival. All are looked at again whenever one has started, so none is left waiting
+// beside an idle slot.
 void Engine::Impl::admit() {
   const auto names_idle_slot = [&](const Job& job) {
     return job.deferred && job.kind == Job::Kind::completion && job.params->id_slot >= 0 &&
@@ -77,19 +84,64 @@ bool Engine::Impl::try_start(std::unique_ptr<Job>& job) {
   job->deferred = !choice.slot || slots[*choice.slot].run;
   if (job->deferred) return false;
   Slot& slot = slots[*choice.slot];
+  const std::vector<Slot*> for_copies = slots_for_copies(slot, job->copies.size());
+  job->deferred = for_copies.size() < job->copies.size();
+  if (job->deferred) return false;
   switch (choice.by) {
-    case SlotChoice::By::id: log_debug("slot {}: chosen by id", slot.id); break;
+    case SlotChoice::By::id:
+      log_debug("slot {}: chosen by id", slot.id);
+      break;
     case SlotChoice::By::similarity:
       log_debug("slot {}: chosen by similarity {:.3f} (more than {:.3f}), keep {:.3f}", slot.id, choice.similarity,
                 options.slot_prompt_similarity, choice.keep);
       break;
-    case SlotChoice::By::least_recent: log_debug("slot {}: chosen as least recently used ({})", slot.id, slot.released); break;
-    case SlotChoice::By::none: break;
+    case SlotChoice::By::least_recent:
+      log_debug("slot {}: chosen as least recently used ({})", slot.id, slot.released);
+      break;
+    case SlotChoice::By::none:
+      break;
   }
   if (choice.due && cache && !params.is_infill) exchange_state(slot, job->prompt);
   start_completion(slot, std::move(job));
+  if (slot.run && !for_copies.empty()) start_copies(slot, for_copies, std::move(slot.run->job->copies));
   if (slot.run && options.cache_idle_slots && cache && slots.size() > 1) save_idle_slots(slot);
   return true;
+}
+
+// The idle slots with the lowest ids beside the chosen one, at most `copies`.
+std::vector<Slot*> Engine::Impl::slots_for_copies(const Slot& chosen, std::size_t copies) {
+  std::vector<Slot*> found;
+  for (Slot& slot : slots) {
+    if (found.size() < copies && !slot.run && slot.id != chosen.id) found.push_back(&slot);
+  }
+  return found;
+}
+
+// The copies overwrite their slots without saving them, and wait for the prompt of the first.
+void Engine::Impl::start_copies(Slot& first, std::span<Slot* const> chosen, std::vector<std::unique_ptr<Job>> copies) {
+  const Run& computing = *first.run;
+  first.run->shares_prompt = true;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    Slot& slot = *chosen[i];
+    slot.clear();
+    copies[i]->prompt = computing.job->prompt;
+    try {
+      slot.run = std::make_unique<Run>(copies[i], tokenizer);
+    } catch (const std::exception& error) {
+      copies[i]->fail({kind_of(error), error.what()});
+      continue;
+    }
+    Run& run = *slot.run;
+    run.waits_for = computing.job->id;
+    run.shares_prompt = run.is_copy = true;
+    run.started = computing.started;
+    run.cached = computing.cached;
+    run.processed = computing.processed;
+    slot.had_task = true;
+    slot.last_task = run.job->id;
+    slot.last_params = run.job->params;
+    run.job->sink(Started{slot.id, run.timings(), std::nullopt});
+  }
 }
 
 // The slot's state goes to the prompt cache, and the best match comes back.
@@ -98,22 +150,37 @@ void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
   log_trace("slot {}: updating prompt cache", slot.id);
   save_to_cache(slot);
   const auto saved = Clock::now();
-  if (auto better = cache->take_better(slot.tokens, prompt)) {
-    slot.tokens = std::move(better->first);
-    slot.kv = std::move(better->second);
+  try {
+    const auto restore = [&](const SlotState& state) {
+      if (one_stream && slots.size() > 1 && state.kv.length() > free_cells() + slot.kv.length()) {
+        throw Error(ErrorKind::out_of_memory, "the other slots hold too much of the shared context");
+      }
+      slot.kv.restore(state.kv, *pool, transformer->stream());
+    };
+    if (auto better = cache->take_better(slot.tokens, prompt, restore)) {
+      slot.tokens = std::move(better->first);
+      slot.checkpoints = std::move(better->second.checkpoints);
+    }
+  } catch (const std::exception& error) {
+    log_error("slot {}: a cached state can't be brought back, the slot is emptied: {}", slot.id, error.what());
+    slot.clear();
   }
   cache->update();
   const auto end = Clock::now();
   metrics.save_seconds += milliseconds(saved - start) / 1000;
   metrics.load_seconds += milliseconds(end - saved) / 1000;
-  log_trace("slot {}: prompt cache updated in {:.3f} ms: {} entries, {} tokens, {:.1f} MiB", slot.id, milliseconds(end - start),
-            cache->len(), cache->n_tokens(), static_cast<double>(cache->bytes()) / kMiB);
+  log_trace("slot {}: prompt cache updated in {:.3f} ms: {} entries, {} tokens, {:.1f} MiB", slot.id,
+            milliseconds(end - start), cache->len(), cache->n_tokens(), static_cast<double>(cache->bytes()) / kMiB);
 }
 
 // The copy shares the slot's blocks: nothing is copied until one side writes.
 bool Engine::Impl::save_to_cache(Slot& slot) {
-  return cache->save(slot.tokens, pool->accounted_bytes(static_cast<std::int64_t>(slot.tokens.size())),
-                     [&] { return slot.kv; });
+  const std::int64_t n = slot.kv.length();
+  const std::int64_t in_window = slot.kv.part(KvPart::window).count_from(n - pool->window());
+  const std::uint64_t state = pool->accounted_bytes(n, in_window, one_stream ? 1 : options.slots);
+  return cache->save(slot.tokens, state + slot.checkpoints.bytes(), [&] {
+    return SlotState{slot.kv.saved(*pool), slot.checkpoints};
+  });
 }
 
 void Engine::Impl::save_idle_slots(const Slot& started) {
@@ -135,19 +202,22 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   const auto refuse = [&](Failed failed) { job->fail(std::move(failed)); };
   for (const TokenId token : job->prompt) {
     if (tokenizer.valid(token)) continue;
-    return refuse({ErrorKind::invalid_request, fmt::format("the prompt holds token {}, but the vocabulary has the tokens 0 to {}",
-                                                           token, tokenizer.size() - 1)});
+    return refuse(
+        {ErrorKind::invalid_request, fmt::format("the prompt holds token {}, but the vocabulary has the tokens 0 to {}",
+                                                 token, tokenizer.size() - 1)});
   }
   if (n == 0) {
     Done done;
     done.id_slot = slot.id;
     done.slot_tokens = static_cast<int>(slot.tokens.size());
+    for (auto& copy : job->copies) copy->sink(Done(done));
     return job->sink(std::move(done));
   }
   if (n >= slot_context) {
-    return refuse({ErrorKind::context_overflow,
-                   fmt::format("the request of {} tokens exceeds the available context size of {} tokens", n, slot_context), n,
-                   static_cast<int>(slot_context)});
+    return refuse(
+        {ErrorKind::context_overflow,
+         fmt::format("the request of {} tokens exceeds the available context size of {} tokens", n, slot_context), n,
+         static_cast<int>(slot_context)});
   }
   try {
     slot.run = std::make_unique<Run>(job, tokenizer);
@@ -175,13 +245,13 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   run.job->sink(std::move(started));
 }
 
-// Cuts the slot to what the prompt can use again and returns its length: the common prefix, and with `n_cache_reuse` also later runs
-// of equal tokens, moved to where the prompt has them.
+// Cuts the slot to what the prompt can use again and returns its length: the common prefix, and with `n_cache_reuse`
+// also later runs of equal tokens, moved to where the prompt has them.
 std::size_t Engine::Impl::reuse(Slot& slot, const Run& run) {
   const std::vector<TokenId>& prompt = run.job->prompt;
   const std::size_t common = run.params().cache_prompt ? lcp(slot.tokens, prompt) : 0;
   std::size_t n_past = common;
-  if (const int least = run.params().n_cache_reuse; least > 0 && run.params().cache_prompt) {
+  if (const int least = run.params().n_cache_reuse; least > 0 && run.params().cache_prompt && can_move_positions) {
     std::vector<KvSequence::Run> runs = {{0, static_cast<std::int64_t>(common), 0}};
     std::size_t from = common;
     while (from < slot.tokens.size() && n_past < prompt.size()) {
@@ -190,15 +260,43 @@ std::size_t Engine::Impl::reuse(Slot& slot, const Run& run) {
         ++from;
         continue;
       }
-      runs.push_back({static_cast<std::int64_t>(from), static_cast<std::int64_t>(length), static_cast<std::int64_t>(n_past)});
+      runs.push_back(
+          {static_cast<std::int64_t>(from), static_cast<std::int64_t>(length), static_cast<std::int64_t>(n_past)});
       from += length;
       n_past += length;
     }
     if (runs.size() > 1) transformer->keep(slot.kv, runs);
   }
+  n_past = static_cast<std::size_t>(roll_back(slot, static_cast<std::int64_t>(n_past), std::ssize(prompt)));
   if (n_past == prompt.size() && n_past > 0) --n_past;  // at least one token has to give logits
   slot.tokens.assign(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n_past));
   slot.kv.truncate(static_cast<std::int64_t>(n_past));
+  return n_past;
+}
+
+// Window layers may have forgotten what the token after the first n_past ones sees. Then the slot goes back to a
+// checkpoint, or to the start (docs/prompt-cache.md, 3.4). Returns the tokens that can be used; the caller cuts the
+// slot to them.
+std::int64_t Engine::Impl::roll_back(Slot& slot, std::int64_t n_past, std::int64_t total) {
+  if (pool->window() == 0) return n_past;
+  const auto held = std::ssize(slot.tokens);
+  std::int64_t reached = n_past;
+  if (n_past > 0 && n_past <= held) {
+    const std::int64_t needed_from = std::max<std::int64_t>(0, n_past - window - (n_past < total ? 0 : 1));
+    if (slot.kv.part(KvPart::window).first_position() >= needed_from) {
+      if (const auto* checkpoint = slot.checkpoints.find(n_past, needed_from)) {
+        slot.kv.restore_window(checkpoint->state, *pool, transformer->stream());
+        reached = std::min(n_past, std::max(checkpoint->first + 1, checkpoint->last));
+        n_past = std::min({reached, held, checkpoint->tokens});
+        ++metrics.checkpoints_restored;
+        log_debug("slot {}: back to a checkpoint of {} tokens, {} are used", slot.id, checkpoint->tokens, n_past);
+      } else {
+        log_debug("slot {}: no checkpoint for {} tokens, starting anew", slot.id, n_past);
+        n_past = reached = 0;
+      }
+    }
+  }
+  slot.checkpoints.drop_beyond(reached);
   return n_past;
 }
 

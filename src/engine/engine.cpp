@@ -16,6 +16,7 @@ ErrorKind kind_of(const std::exception& error) noexcept {
 
 namespace {
 
+constexpr auto kHeartbeatPause = std::chrono::seconds(1);
 constexpr std::int64_t kContextUnit = 256;  // contexts are rounded up to this many tokens
 
 std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept { return (n + unit - 1) / unit * unit; }
@@ -27,6 +28,15 @@ Failed stopped() {
 }
 
 }  // namespace
+
+// Cells of a window layer in one KV stream (docs/prompt-cache.md, 3.4).
+std::int64_t Engine::Impl::window_part_cells(std::int64_t stream_cells) const noexcept {
+  if (options.swa_full) return stream_cells;
+  int most = 0;
+  for (const LayerConfig& layer : model.config().layer) most = std::max(most, layer.window);
+  const std::int64_t sharing = options.unified_kv ? options.slots : 1;
+  return round_up(std::min(stream_cells, most * sharing + options.ubatch), kContextUnit);
+}
 
 // Context sizes: docs/prompt-cache.md, section 7; batches: section 4.
 Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) : model(m), tokenizer(t), options(o) {
@@ -45,7 +55,15 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
   options.batch = static_cast<int>(std::min<std::int64_t>(std::max(options.batch, 1), wanted));
   options.ubatch = options.ubatch > 0 ? std::min(options.batch, options.ubatch) : options.batch;
 
-  pool = std::make_unique<KvPool>(model.device(), model.config(), options.cache_type_k, options.cache_type_v, 0);
+  one_stream = shared;
+  const std::int64_t window_cells = model.config().windowed() ? window_part_cells(per_slot) : 0;
+  pool = std::make_unique<KvPool>(model.device(), model.config(), options.cache_type_k, options.cache_type_v, 0, window_cells);
+  window = options.swa_full ? 0 : pool->window();
+  can_move_positions = window_cells == 0 || window_cells == per_slot;
+  if (options.context_shift && !can_move_positions) {
+    log_warning("the context shift is off: layers with a window of {} tokens keep {} of them", pool->window(), window_cells);
+    options.context_shift = false;
+  }
   TransformerLimits limits;
   limits.max_rows = options.ubatch;
   limits.max_logit_rows = options.slots;
@@ -63,7 +81,7 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
   options.cache_ram_mib = mib;
   if (mib != 0) {
     const std::uint64_t limit = mib < 0 ? 0 : static_cast<std::uint64_t>(mib) << 20;
-    cache = std::make_unique<PromptCache<KvSequence>>(limit, static_cast<std::uint64_t>(total_context),
+    cache = std::make_unique<PromptCache<SlotState>>(limit, static_cast<std::uint64_t>(total_context),
                                                       [](const PromptCacheEvent& event) { log_cache_event(event); });
     metrics.cache_limit_bytes = limit;
   }
@@ -89,7 +107,7 @@ void Engine::stop() {
 }
 
 JobId Engine::Impl::queue(std::unique_ptr<Job> job) {
-  job->id = ++last_id;
+  if (job->id == 0) job->id = ++last_id;
   const JobId id = job->id;
   {
     const std::lock_guard lock(mutex);
@@ -109,6 +127,28 @@ JobId Engine::submit(std::vector<TokenId> prompt, std::shared_ptr<const Completi
   job->params = std::move(params);
   job->sink = std::move(sink);
   return impl_->queue(std::move(job));
+}
+
+std::vector<JobId> Engine::submit_copies(std::vector<TokenId> prompt,
+                                         std::vector<std::shared_ptr<const CompletionParams>> params,
+                                         std::vector<JobSink> sinks) {
+  std::unique_ptr<Job> first;
+  std::vector<JobId> ids;
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    auto job = std::make_unique<Job>();
+    job->id = ++impl_->last_id;
+    ids.push_back(job->id);
+    job->params = std::move(params[i]);
+    job->sink = std::move(sinks[i]);
+    if (first) {
+      first->copies.push_back(std::move(job));
+    } else {
+      job->prompt = std::move(prompt);
+      first = std::move(job);
+    }
+  }
+  if (first) impl_->queue(std::move(first));
+  return ids;
 }
 
 void Engine::cancel(JobId id) {
@@ -133,14 +173,14 @@ std::unique_ptr<Job> slot_action(Job::Kind kind, std::int64_t slot, std::string 
 
 }  // namespace
 
-void Engine::save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) {
-  impl_->queue(slot_action(Job::Kind::save, slot, std::move(file_name), std::move(done)));
+JobId Engine::save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) {
+  return impl_->queue(slot_action(Job::Kind::save, slot, std::move(file_name), std::move(done)));
 }
-void Engine::restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done) {
-  impl_->queue(slot_action(Job::Kind::restore, slot, std::move(file_name), std::move(done)));
+JobId Engine::restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done) {
+  return impl_->queue(slot_action(Job::Kind::restore, slot, std::move(file_name), std::move(done)));
 }
-void Engine::erase_slot(std::int64_t slot, SlotActionDone done) {
-  impl_->queue(slot_action(Job::Kind::erase, slot, {}, std::move(done)));
+JobId Engine::erase_slot(std::int64_t slot, SlotActionDone done) {
+  return impl_->queue(slot_action(Job::Kind::erase, slot, {}, std::move(done)));
 }
 
 std::vector<SlotSnapshot> Engine::slots() const {
@@ -191,13 +231,23 @@ void Engine::Impl::loop() {
   publish();
 }
 
+// Tells whoever watches that the thread is alive.
+void Engine::Impl::beat() const {
+  if (options.heartbeat) options.heartbeat();
+}
+
 // Moves what other threads have queued to the engine's own lists; false when the engine is to stop. With `wait`, sleeps until
 // there is something.
 bool Engine::Impl::take_arrivals(bool wait) {
   std::vector<JobId> ids;
   {
     std::unique_lock lock(mutex);
-    if (wait) wake.wait(lock, [&] { return stopping || !arrived.empty() || !cancelled.empty(); });
+    const auto woken = [&] { return stopping || !arrived.empty() || !cancelled.empty(); };
+    while (wait && !wake.wait_for(lock, kHeartbeatPause, woken)) {
+      lock.unlock();
+      beat();
+      lock.lock();
+    }
     if (stopping) {
       for (auto& job : arrived) waiting.push_back(std::move(job));
       arrived.clear();
@@ -217,47 +267,63 @@ void Engine::Impl::apply_cancellations(std::span<const JobId> ids) {
   failed.cancelled = true;
   const auto named = [&](const Job& job) { return std::find(ids.begin(), ids.end(), job.id) != ids.end(); };
   for (auto it = waiting.begin(); it != waiting.end();) {
-    if (!named(**it)) {
+    Job& job = **it;
+    if (!named(job)) {
+      std::erase_if(job.copies, [&](const std::unique_ptr<Job>& copy) {
+        if (named(*copy)) copy->fail(failed);
+        return named(*copy);
+      });
       ++it;
       continue;
     }
-    (*it)->fail(failed);
+    job.fail(failed);
     it = waiting.erase(it);
   }
   for (Slot& slot : slots) {
-    if (!slot.run || !named(*slot.run->job)) continue;
+    if (!slot.run) continue;
+    const bool waits = std::find(ids.begin(), ids.end(), slot.run->waits_for) != ids.end();
+    if (!waits && !named(*slot.run->job)) continue;
     slot.run->job->fail(failed);
     release(slot);
   }
 }
 
+void Engine::Impl::publish_slot(const Slot& slot) {
+  SlotSnapshot s;
+  s.id = slot.id;
+  s.context = slot_context;
+  s.processing = slot.run != nullptr;
+  s.had_task = slot.had_task;
+  s.task = slot.last_task;
+  s.tokens = static_cast<int>(slot.tokens.size());
+  s.params = slot.last_params;
+  s.checkpoints = slot.checkpoints.size();
+  s.checkpoint_bytes = slot.checkpoints.bytes();
+  metrics.slot_checkpoints += s.checkpoints;
+  metrics.slot_checkpoint_bytes += s.checkpoint_bytes;
+  if (slot.run) {
+    const Run& run = *slot.run;
+    s.processed = run.processed - run.cached;
+    s.cached = run.cached;
+    s.has_next_token = true;
+    s.has_new_line = run.has_new_line;
+    s.n_decoded = static_cast<int>(run.sampled.size());
+    const int budget = token_budget(run);
+    s.n_remain = budget < 0 ? -1 : budget - s.n_decoded;
+  }
+  next_snapshots.push_back(std::move(s));
+}
+
 void Engine::Impl::publish() {
-  std::vector<SlotSnapshot>& snapshots = next_snapshots;
-  snapshots.clear();
+  next_snapshots.clear();
+  metrics.slot_checkpoints = metrics.slot_checkpoint_bytes = 0;
   int busy = 0;
   JobId last_busy = 0;
   for (const Slot& slot : slots) {
-    SlotSnapshot s;
-    s.id = slot.id;
-    s.context = slot_context;
-    s.processing = slot.run != nullptr;
-    s.had_task = slot.had_task;
-    s.task = slot.last_task;
-    s.tokens = static_cast<int>(slot.tokens.size());
-    s.params = slot.last_params;
-    if (slot.run) {
-      ++busy;
-      const Run& run = *slot.run;
-      last_busy = run.job->id;
-      s.processed = run.processed - run.cached;
-      s.cached = run.cached;
-      s.has_next_token = true;
-      s.has_new_line = run.has_new_line;
-      s.n_decoded = static_cast<int>(run.sampled.size());
-      const int budget = token_budget(run);
-      s.n_remain = budget < 0 ? -1 : budget - s.n_decoded;
-    }
-    snapshots.push_back(std::move(s));
+    publish_slot(slot);
+    if (!slot.run) continue;
+    ++busy;
+    last_busy = slot.run->job->id;
   }
   metrics.requests_processing = busy;
   metrics.requests_deferred = static_cast<int>(waiting.size());
@@ -275,13 +341,18 @@ void Engine::Impl::publish() {
     metrics.evicted_for_tokens = counters.evicted_tokens;
     metrics.dropped_obsolete = counters.obsolete;
     metrics.refused_too_large = counters.oversized;
+    metrics.cache_checkpoints = metrics.cache_checkpoint_bytes = 0;
+    for (const auto& entry : cache->entries()) {
+      metrics.cache_checkpoints += entry.state.checkpoints.size();
+      metrics.cache_checkpoint_bytes += entry.state.checkpoints.bytes();
+    }
   }
   {
     const std::lock_guard lock(mutex);
     only_running = busy == 1 ? last_busy : 0;
   }
   const std::lock_guard lock(snapshot_mutex);
-  slot_snapshots.swap(snapshots);
+  slot_snapshots.swap(next_snapshots);
   metrics_snapshot = metrics;
 }
 

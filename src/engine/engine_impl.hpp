@@ -1,18 +1,19 @@
 #pragma once
-// The inside of the engine: the queue that other threads fill, and the loop. Everything below `--- engine thread ---` belongs to
-// that thread alone.
+// The inside of the engine: the queue that other threads fill, and the loop. Everything below `--- engine thread ---`
+// belongs to that thread alone.
 #include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <list>
 #include <mutex>
-#include <thread>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "bankml/engine/engine.hpp"
 #include "bankml/engine/prompt_cache.hpp"
 #include "bankml/engine/slot_choice.hpp"
+#include "engine/prompt_cut.hpp"
 #include "engine/slot.hpp"
 
 namespace bankml {
@@ -24,6 +25,7 @@ struct Engine::Impl {
   Impl(const Model& model, const Tokenizer& tokenizer, const EngineOptions& options);
 
   JobId queue(std::unique_ptr<Job> job);
+  std::int64_t window_part_cells(std::int64_t stream_cells) const noexcept;
 
   const Model& model;
   const Tokenizer& tokenizer;
@@ -36,8 +38,8 @@ struct Engine::Impl {
   std::deque<std::unique_ptr<Job>> arrived;
   std::vector<JobId> cancelled;
   bool stopping = false;
-  JobId only_running = 0;           // the running completion while there is exactly one, else 0
-  std::atomic<bool> abort{false};   // set where nobody wants the present forward pass any more
+  JobId only_running = 0;          // the running completion while there is exactly one, else 0
+  std::atomic<bool> abort{false};  // set where nobody wants the present forward pass any more
 
   // Guarded by `snapshot_mutex`; written by the engine thread.
   mutable std::mutex snapshot_mutex;
@@ -51,17 +53,27 @@ struct Engine::Impl {
   void warm_up();
   void loop();
   bool take_arrivals(bool wait);
+  void beat() const;
   void apply_cancellations(std::span<const JobId> ids);
   void admit();
   bool try_start(std::unique_ptr<Job>& job);
+  std::vector<Slot*> slots_for_copies(const Slot& chosen, std::size_t copies);
+  void start_copies(Slot& first, std::span<Slot* const> chosen, std::vector<std::unique_ptr<Job>> copies);
+  void share_prompt(Slot& first);
   void exchange_state(Slot& slot, std::span<const TokenId> prompt);
   bool save_to_cache(Slot& slot);
   void save_idle_slots(const Slot& started);
   void start_completion(Slot& slot, std::unique_ptr<Job> job);
   std::size_t reuse(Slot& slot, const Run& run);
+  std::int64_t roll_back(Slot& slot, std::int64_t n_past, std::int64_t total);
+  CutPoints cut_points(const Slot& slot) const noexcept;
+  void make_checkpoint(Slot& slot, std::int64_t end);
   void start_action(Slot& slot, Job& job);
   void step();
+  void form_batch();
   bool shift_context(Slot& slot);
+  std::int64_t free_cells() const noexcept;
+  std::size_t fitting_rows(std::span<const BatchRow> batch);
   bool run_rows(std::span<const BatchRow> batch);
   void take_logits(Slot& slot, std::span<const float> logits);
   void take_token(Slot& slot, TokenId token, std::span<const float> logits);
@@ -74,6 +86,7 @@ struct Engine::Impl {
   void release(Slot& slot);
   void fail_running(ErrorKind kind, const std::string& message);
   void publish();
+  void publish_slot(const Slot& slot);
   std::filesystem::path slot_file(const Job& job) const;
   SlotActionResult save_slot(Slot& slot, const std::filesystem::path& path);
   SlotActionResult restore_slot(Slot& slot, const std::filesystem::path& path);
@@ -82,10 +95,14 @@ struct Engine::Impl {
   std::vector<Slot> slots;
   std::list<std::unique_ptr<Job>> waiting;  // in order of arrival
   std::unique_ptr<Transformer> transformer;
-  std::unique_ptr<PromptCache<KvSequence>> cache;  // none: switched off
+  std::unique_ptr<PromptCache<SlotState>> cache;  // none: switched off
   EngineMetrics metrics;
-  std::vector<BatchRow> rows;                // of a step; kept, so that a step doesn't allocate
-  std::vector<KvSequence*> sequences;        // of all slots, by id
+  bool one_stream = true;              // the peer's slots share one KV stream
+  int window = 0;                      // positions that window layers see; 0: none, or all their cells are kept
+  bool can_move_positions = true;      // whether chunk reuse and context shift are possible
+  std::vector<BatchRow> rows;          // of a step; kept, so that a step doesn't allocate
+  std::vector<BatchRow> later_rows;    // scratch of next_pass()
+  std::vector<KvSequence*> sequences;  // of all slots, by id
   std::vector<SlotView> views;
   std::vector<SlotSnapshot> next_snapshots;  // filled for publish(); kept, so that it doesn't allocate
 };

@@ -8,13 +8,16 @@
 #include <vector>
 
 #include "bankml/engine/engine.hpp"
+#include "engine/checkpoints.hpp"
 #include "engine/output_text.hpp"
 
 namespace bankml {
 
 using Clock = std::chrono::steady_clock;
 
-inline double milliseconds(Clock::duration d) noexcept { return std::chrono::duration<double, std::milli>(d).count(); }
+inline double milliseconds(Clock::duration d) noexcept {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
 
 // What was asked of the engine and waits or runs.
 struct Job {
@@ -30,8 +33,12 @@ struct Job {
   std::int64_t slot = 0;
   std::string file_name;
   SlotActionDone done;
+  // Further answers to the same prompt, with their own params and sinks; they start with this one.
+  std::vector<std::unique_ptr<Job>> copies;
 
   void fail(Failed failed) {
+    for (auto& copy : copies) copy->fail(failed);
+    copies.clear();
     if (kind == Kind::completion) {
       sink(std::move(failed));
     } else {
@@ -53,10 +60,12 @@ struct Run {
   OutputText output;
   std::unique_ptr<Job> job;
   Clock::time_point started, first_token, last_token;
-  int cached = 0;       // prompt tokens that were in the slot
-  int processed = 0;    // prompt tokens of the slot now, cached ones included
+  int cached = 0;     // prompt tokens that were in the slot
+  int processed = 0;  // prompt tokens of the slot now, cached ones included
   bool generating = false;
-  TokenId next = 0;     // sampled, not yet evaluated
+  JobId waits_for = 0;                          // a copy: the job that computes the prompt, until that is done
+  bool shares_prompt = false, is_copy = false;  // one of several answers to one prompt; not the first
+  TokenId next = 0;                             // sampled, not yet evaluated
   std::vector<TokenId> sampled;
   std::vector<TokenProbability> probabilities;
   StopType stop = StopType::none;
@@ -81,18 +90,26 @@ inline Timings Run::timings() const noexcept {
   return t;
 }
 
+// What goes on from the tokens of a conversation.
+struct SlotState {
+  KvSequence kv;
+  Checkpoints<KvCells> checkpoints;
+};
+
 struct Slot {
   int id = 0;
-  KvSequence kv;                  // of `tokens`, cell by cell
+  KvSequence kv;  // of `tokens`
   std::vector<TokenId> tokens;
-  std::int64_t released = -1;     // microseconds of a steady clock, -1: never used
-  std::unique_ptr<Run> run;       // busy while set
-  JobId last_task = 0;            // shown in listings after the task has ended
+  Checkpoints<KvCells> checkpoints;
+  std::int64_t released = -1;  // microseconds of a steady clock, -1: never used
+  std::unique_ptr<Run> run;    // busy while set
+  JobId last_task = 0;         // shown in listings after the task has ended
   std::shared_ptr<const CompletionParams> last_params;
   bool had_task = false;
 
   void clear() {
     tokens.clear();
+    checkpoints.clear();
     kv.truncate(0);
   }
 };

@@ -9,8 +9,8 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/engine/slot_file.hpp"
+#include "base/file_descriptor.hpp"
 #include "engine/checksum.hpp"
-#include "engine/file_descriptor.hpp"
 #include "engine/slot_file_format.hpp"
 
 namespace bankml {
@@ -22,8 +22,9 @@ struct SlotFile::Impl {
   FileDescriptor fd;
   std::uint64_t size = 0;
   std::uint64_t rows_at = 0;  // offset of the first row
-  std::size_t cell_bytes = 0;
+  std::size_t cell_bytes = 0, window_cell_bytes = 0;
   std::vector<TokenId> tokens;
+  std::vector<std::int32_t> window_tokens;
 
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
@@ -37,7 +38,11 @@ struct SlotFile::Impl {
   std::uint64_t read_head(std::size_t max_tokens, TokenId vocab);
   void read_tokens(std::span<const std::uint32_t> payload);
   void read_state_head(std::uint64_t offset, const SlotFileFormat& format);
+  std::uint64_t read_row_sizes(std::uint64_t offset, std::span<const SlotFileFormat::LayerRows> layers) const;
+  std::uint64_t read_window(std::uint64_t offset, const SlotFileFormat& format);
   void verify_checksum(std::uint64_t offset) const;
+  void read_rows(std::uint64_t offset, std::size_t first, std::size_t count, std::size_t bytes,
+                 const std::function<void(std::size_t, std::span<const std::byte>)>& take_cell) const;
 };
 
 void SlotFile::Impl::open(const std::filesystem::path& path) {
@@ -132,18 +137,49 @@ void SlotFile::Impl::read_state_head(std::uint64_t offset, const SlotFileFormat&
   const std::string_view model(reinterpret_cast<const char*>(name_words.data()), head[6]);
   if (model != format.model) refuse("expected the state of model \"{}\", got one of another model", format.model);
 
-  offset += padded(head[6]);
-  const std::vector<std::uint32_t> rows = words(offset, 2 * format.layers.size());
-  for (std::size_t i = 0; i < format.layers.size(); ++i) {
-    const SlotFileFormat::LayerRows& layer = format.layers[i];
-    if (layer.k == rows[2 * i] && layer.v == rows[2 * i + 1]) continue;
-    refuse("expected rows of {} and {} bytes in layer {}, got {} and {}", layer.k, layer.v, i, rows[2 * i],
+  offset = read_row_sizes(offset + padded(head[6]), format.layers);
+  expect("cells for the tokens:", tokens.size(), head[2]);
+  if (format.window > 0) offset = read_window(offset, format);
+  rows_at = offset;
+  cell_bytes = format.cell_bytes();
+  window_cell_bytes = format.window_cell_bytes();
+  expect("a file size of",
+         rows_at + std::uint64_t{cell_bytes} * tokens.size() + std::uint64_t{window_cell_bytes} * window_tokens.size() +
+             kChecksumBytes,
+         size);
+}
+
+// Returns what follows.
+std::uint64_t SlotFile::Impl::read_row_sizes(std::uint64_t offset,
+                                             std::span<const SlotFileFormat::LayerRows> layers) const {
+  const std::vector<std::uint32_t> rows = words(offset, 2 * layers.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].k == rows[2 * i] && layers[i].v == rows[2 * i + 1]) continue;
+    refuse("expected rows of {} and {} bytes in layer {}, got {} and {}", layers[i].k, layers[i].v, i, rows[2 * i],
            rows[2 * i + 1]);
   }
-  rows_at = offset + 2 * format.layers.size() * kWord;
-  expect("cells for the tokens:", tokens.size(), head[2]);
-  cell_bytes = format.cell_bytes();
-  expect("a file size of", rows_at + std::uint64_t{cell_bytes} * tokens.size() + kChecksumBytes, size);
+  return offset + 2 * layers.size() * kWord;
+}
+
+// Returns what follows. The window layers must hold what the next token sees: the last tokens, in any order.
+std::uint64_t SlotFile::Impl::read_window(std::uint64_t offset, const SlotFileFormat& format) {
+  const std::uint32_t layers = words(offset, 1)[0];
+  if (layers != format.window_layers.size()) {
+    refuse("expected {} layers with a window, got {}", format.window_layers.size(), layers);
+  }
+  offset = read_row_sizes(offset + kWord, format.window_layers);
+  const std::uint32_t count = words(offset, 1)[0];
+  const std::size_t expected = std::min(tokens.size(), static_cast<std::size_t>(format.window));
+  if (count != expected) refuse("expected {} tokens in layers with a window, got {}", expected, count);
+  for (const std::uint32_t word : words(offset + kWord, count))
+    window_tokens.push_back(static_cast<std::int32_t>(word));
+  std::vector<std::int32_t> sorted = window_tokens;
+  std::sort(sorted.begin(), sorted.end());
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto token = static_cast<std::int32_t>(tokens.size() - count + i);
+    if (sorted[i] != token) refuse("expected token {} in layers with a window, got {}", token, sorted[i]);
+  }
+  return offset + (1 + std::uint64_t{count}) * kWord;
 }
 
 void SlotFile::Impl::verify_checksum(std::uint64_t offset) const {
@@ -181,20 +217,31 @@ SlotFile SlotFile::open(const std::filesystem::path& path, const SlotFileFormat&
 const std::vector<TokenId>& SlotFile::tokens() const noexcept {
   return impl_->tokens;
 }
+const std::vector<std::int32_t>& SlotFile::window_tokens() const noexcept {
+  return impl_->window_tokens;
+}
 std::uint64_t SlotFile::bytes() const noexcept {
   return impl_->size;
 }
 
-void SlotFile::read_cells(const std::function<void(std::size_t, std::span<const std::byte>)>& take_cell) const {
-  if (impl_->cell_bytes == 0) return;
-  const std::size_t cells_at_once = std::max<std::size_t>(1, kBufferBytes / impl_->cell_bytes);
-  std::vector<std::byte> buffer(std::min(cells_at_once, impl_->tokens.size()) * impl_->cell_bytes);
-  for (std::size_t first = 0; first < impl_->tokens.size(); first += cells_at_once) {
-    const std::size_t n = std::min(cells_at_once, impl_->tokens.size() - first);
-    const auto piece = std::span(buffer).first(n * impl_->cell_bytes);
-    impl_->read(impl_->rows_at + std::uint64_t{first} * impl_->cell_bytes, piece, ErrorKind::io);
-    for (std::size_t i = 0; i < n; ++i) take_cell(first + i, piece.subspan(i * impl_->cell_bytes, impl_->cell_bytes));
+void SlotFile::Impl::read_rows(std::uint64_t offset, std::size_t first, std::size_t count, std::size_t bytes,
+                               const std::function<void(std::size_t, std::span<const std::byte>)>& take_cell) const {
+  if (bytes == 0) return;
+  const std::size_t at_once = std::max<std::size_t>(1, kBufferBytes / bytes);
+  std::vector<std::byte> buffer(std::min(at_once, count) * bytes);
+  for (std::size_t done = 0; done < count; done += at_once) {
+    const std::size_t n = std::min(at_once, count - done);
+    const auto piece = std::span(buffer).first(n * bytes);
+    read(offset + std::uint64_t{done} * bytes, piece, ErrorKind::io);
+    for (std::size_t i = 0; i < n; ++i) take_cell(first + done + i, piece.subspan(i * bytes, bytes));
   }
+}
+
+void SlotFile::read_cells(const std::function<void(std::size_t, std::span<const std::byte>)>& take_cell) const {
+  const std::size_t n = impl_->tokens.size();
+  impl_->read_rows(impl_->rows_at, 0, n, impl_->cell_bytes, take_cell);
+  impl_->read_rows(impl_->rows_at + std::uint64_t{n} * impl_->cell_bytes, n, impl_->window_tokens.size(),
+                   impl_->window_cell_bytes, take_cell);
 }
 
 }  // namespace bankml

@@ -9,8 +9,8 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/engine/slot_file.hpp"
+#include "base/file_descriptor.hpp"
 #include "engine/checksum.hpp"
-#include "engine/file_descriptor.hpp"
 #include "engine/slot_file_format.hpp"
 
 namespace bankml {
@@ -90,7 +90,15 @@ std::vector<std::uint32_t> head_words(std::span<const TokenId> tokens) {
   return words;
 }
 
-std::vector<std::byte> state_head(std::size_t cells, const SlotFileFormat& format) {
+void add_row_sizes(std::vector<std::uint32_t>& words, std::span<const SlotFileFormat::LayerRows> layers) {
+  for (const SlotFileFormat::LayerRows& layer : layers) {
+    words.push_back(layer.k);
+    words.push_back(layer.v);
+  }
+}
+
+std::vector<std::byte> state_head(std::size_t cells, const SlotFileFormat& format,
+                                  std::span<const std::int32_t> window_tokens) {
   std::vector<std::uint32_t> words = {kStateMagic,
                                       kStateVersion,
                                       static_cast<std::uint32_t>(cells),
@@ -100,25 +108,36 @@ std::vector<std::byte> state_head(std::size_t cells, const SlotFileFormat& forma
                                       static_cast<std::uint32_t>(format.model.size())};
   words.resize(words.size() + padded(format.model.size()) / kWord);
   std::memcpy(words.data() + kStateWords, format.model.data(), format.model.size());
-  for (const SlotFileFormat::LayerRows& layer : format.layers) {
-    words.push_back(layer.k);
-    words.push_back(layer.v);
+  add_row_sizes(words, format.layers);
+  if (format.window > 0) {
+    words.push_back(static_cast<std::uint32_t>(format.window_layers.size()));
+    add_row_sizes(words, format.window_layers);
+    words.push_back(static_cast<std::uint32_t>(window_tokens.size()));
+    for (const std::int32_t token : window_tokens) words.push_back(static_cast<std::uint32_t>(token));
   }
   const auto bytes = std::as_bytes(std::span(words));
   return {bytes.begin(), bytes.end()};
 }
 
+std::size_t row_bytes_of(std::span<const SlotFileFormat::LayerRows> layers) noexcept {
+  std::size_t bytes = 0;
+  for (const SlotFileFormat::LayerRows& layer : layers) bytes += std::size_t{layer.k} + layer.v;
+  return bytes;
+}
+
 }  // namespace
 
 std::size_t SlotFileFormat::cell_bytes() const noexcept {
-  std::size_t bytes = 0;
-  for (const LayerRows& layer : layers) bytes += std::size_t{layer.k} + layer.v;
-  return bytes;
+  return row_bytes_of(layers);
+}
+std::size_t SlotFileFormat::window_cell_bytes() const noexcept {
+  return row_bytes_of(window_layers);
 }
 
 std::uint64_t write_slot_file(const std::filesystem::path& path, std::span<const TokenId> tokens,
                               const SlotFileFormat& format,
-                              const std::function<void(std::size_t, std::span<std::byte>)>& fill_cell) {
+                              const std::function<void(std::size_t, std::span<std::byte>)>& fill_cell,
+                              std::span<const std::int32_t> window_tokens) {
   AtomicFile file(path);
   file.write(std::as_bytes(std::span<const std::uint32_t>(head_words(tokens))));
   Checksum checksum;
@@ -126,9 +145,10 @@ std::uint64_t write_slot_file(const std::filesystem::path& path, std::span<const
     checksum.add(bytes);
     file.write(bytes);
   };
-  write_state(state_head(tokens.size(), format));
+  write_state(state_head(tokens.size(), format, window_tokens));
   std::vector<std::byte> cell(format.cell_bytes());
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
+  for (std::size_t i = 0; i < tokens.size() + window_tokens.size(); ++i) {
+    if (i == tokens.size()) cell.resize(format.window_cell_bytes());
     fill_cell(i, cell);
     write_state(cell);
   }

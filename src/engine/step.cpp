@@ -1,5 +1,5 @@
-// One step of the loop: a batch of rows, the forward passes, and what follows from their logits (docs/prompt-cache.md, sections 4
-// and 5; docs/http-api.md, section 9).
+// One step of the loop: a batch of rows, the forward passes, and what follows from their logits (docs/prompt-cache.md,
+// sections 4 and 5; docs/http-api.md, section 9).
 #include <algorithm>
 #include <cmath>
 
@@ -16,24 +16,47 @@ std::int64_t now_microseconds() noexcept {
 
 }  // namespace
 
-// First one token of every generating slot, then tokens of prompts, in the order of the slots, up to the batch size. The batch is cut
-// into forward passes of `ubatch` rows.
-void Engine::Impl::step() {
+CutPoints Engine::Impl::cut_points(const Slot& slot) const noexcept {
+  if (window == 0 || options.checkpoints == 0 || slot.run->params().is_infill) return {};
+  return {true, slot.run->params().user_messages, slot.checkpoints.newest_tokens(), options.checkpoint_min_step};
+}
+
+// Keeps the state before a step of the prompt that ends at `end`, if the rules want it.
+void Engine::Impl::make_checkpoint(Slot& slot, std::int64_t end) {
+  const CutPoints cuts = cut_points(slot);
+  const auto held = std::ssize(slot.tokens);
+  const auto total = std::ssize(slot.run->job->prompt);
+  if (!cuts.wanted || held == 0) return;
+  if (!checkpoint_due(total, held, end, options.ubatch, cuts.user_messages, cuts.newest, cuts.min_step)) return;
+  const KvCells& in_window = slot.kv.part(KvPart::window);
+  const std::int64_t first = in_window.first_position();
+  const std::uint64_t bytes =
+      pool->accounted_checkpoint_bytes(in_window.count_from(held - window), one_stream ? 1 : options.slots);
+  slot.checkpoints.add({held, first, held - 1, slot.run->job->id, bytes}, slot.kv.saved_window(*pool),
+                       {options.checkpoints, options.checkpoint_min_step});
+  ++metrics.checkpoints_made;
+  log_debug("slot {}: checkpoint {} of {}: {} tokens, window layers hold them from {} on", slot.id,
+            slot.checkpoints.size(), options.checkpoints, held, first);
+}
+
+// First one token of every generating slot, then tokens of prompts, in the order of the slots, up to the batch size.
+void Engine::Impl::form_batch() {
   rows.clear();
   for (Slot& slot : slots) {
     if (!slot.run || !slot.run->generating) continue;
     if (!shift_context(slot)) continue;
     rows.push_back({slot.run->next, static_cast<std::int32_t>(slot.tokens.size()), slot.id, true});
   }
-  const bool cuts_prompts = model.config().windowed() && !options.swa_full && options.checkpoints > 0;
-  std::size_t room = static_cast<std::size_t>(options.batch) - std::min(rows.size(), static_cast<std::size_t>(options.batch));
+  std::size_t room =
+      static_cast<std::size_t>(options.batch) - std::min(rows.size(), static_cast<std::size_t>(options.batch));
   for (Slot& slot : slots) {
-    if (!slot.run || slot.run->generating) continue;
+    if (room == 0) break;
+    if (!slot.run || slot.run->generating || slot.run->waits_for != 0) continue;
     const std::vector<TokenId>& prompt = slot.run->job->prompt;
     const std::size_t from = slot.tokens.size();
-    const PromptCut cut = cut_prompt(static_cast<std::int64_t>(prompt.size()), static_cast<std::int64_t>(from),
-                                     static_cast<std::int64_t>(room), options.batch, options.ubatch,
-                                     cuts_prompts && !slot.run->params().is_infill);
+    const PromptCut cut = cut_prompt(std::ssize(prompt), static_cast<std::int64_t>(from),
+                                     static_cast<std::int64_t>(room), options.batch, options.ubatch, cut_points(slot));
+    make_checkpoint(slot, cut.end);
     const std::size_t to = static_cast<std::size_t>(cut.end);
     for (std::size_t i = from; i < to; ++i) {
       rows.push_back({prompt[i], static_cast<std::int32_t>(i), slot.id, i + 1 == prompt.size()});
@@ -41,15 +64,26 @@ void Engine::Impl::step() {
     room -= to - from;
     if (cut.ends_step) break;
   }
+}
+
+// The batch is cut into forward passes of at most `ubatch` rows.
+void Engine::Impl::step() {
+  form_batch();
   if (rows.empty()) return;
   ++metrics.decode_steps;
   for (const Slot& slot : slots) metrics.busy_slot_steps += slot.run ? 1 : 0;
 
-  std::size_t at = 0;
+  std::size_t at = 0, fitting = 0;  // rows done; rows that there is room for
   while (at < rows.size()) {
-    const std::size_t n = std::min(rows.size() - at, static_cast<std::size_t>(options.ubatch));
+    if (fitting == 0) fitting = fitting_rows(std::span(rows).subspan(at));
+    if (fitting == 0)
+      return fail_running(ErrorKind::internal,
+                          fmt::format("the context size has been exceeded: the slots share {} tokens", total_context));
+    const std::size_t n = next_pass(std::span(rows).subspan(at, std::min(fitting, rows.size() - at)), options.ubatch,
+                                    one_stream, later_rows);
     if (!run_rows(std::span(rows).subspan(at, n))) return;
     at += n;
+    fitting -= n;
     if (at == rows.size()) break;
     // A request may have been cancelled meanwhile: its rows are not computed.
     if (!take_arrivals(false)) return;
@@ -64,18 +98,52 @@ void Engine::Impl::step() {
   }
 }
 
-// With the context shift on, a full slot drops a part of its tokens behind the first ones (docs/prompt-cache.md, 3.3). False if that
-// failed: then the request has failed.
+// Cells that are left of the context which the slots of a unified cache share.
+std::int64_t Engine::Impl::free_cells() const noexcept {
+  std::int64_t free = total_context;
+  for (const Slot& slot : slots) {
+    // The prompt of several answers is held once.
+    const bool shares = slot.run && slot.run->is_copy;
+    free -= slot.kv.length() - (shares ? std::min(std::ssize(slot.run->job->prompt), slot.kv.length()) : 0);
+  }
+  return free;
+}
+
+// How many of these rows the KV memory that the slots of a unified cache share has room for. Idle slots lose their
+// state for it, in the order of their ids; then the peer tries half as many rows, and so on. 0: not even one.
+std::size_t Engine::Impl::fitting_rows(std::span<const BatchRow> batch) {
+  if (!one_stream || slots.size() == 1) return batch.size();
+  const auto room = [&] { return static_cast<std::size_t>(std::max<std::int64_t>(free_cells(), 0)); };
+  for (Slot& slot : slots) {
+    if (room() >= batch.size()) break;
+    if (slot.run || slot.tokens.empty()) continue;
+    log_warning("slot {}: idle, its {} tokens are dropped to make room", slot.id, slot.tokens.size());
+    slot.clear();
+  }
+  std::size_t most = std::min(batch.size(), static_cast<std::size_t>(options.batch));
+  for (std::size_t tried = static_cast<std::size_t>(options.batch); most > room(); tried /= 2)
+    most = std::min(most, tried / 2);
+  return most;
+}
+
+// With the context shift on, a full slot drops a part of its tokens behind the first ones (docs/prompt-cache.md, 3.3).
+// False if that failed: then the request has failed.
 bool Engine::Impl::shift_context(Slot& slot) {
   constexpr std::int64_t kLeastRest = 4;  // tokens that are never kept, so that there is something to drop
   const std::int64_t held = static_cast<std::int64_t>(slot.tokens.size());
   if (!options.context_shift || held + 1 < slot_context) return true;
   Run& run = *slot.run;
   const CompletionParams& params = run.params();
+  if (run.shares_prompt) {
+    run.job->fail({ErrorKind::internal, "the context shift can't be used by several answers to one prompt"});
+    release(slot);
+    return false;
+  }
   std::int64_t keep = params.n_keep < 0 ? static_cast<std::int64_t>(run.job->prompt.size()) : params.n_keep;
   keep = std::min(slot_context - kLeastRest, keep + (tokenizer.adds_bos() ? 1 : 0));
   const std::int64_t left = held - keep;
-  const std::int64_t drop = std::clamp<std::int64_t>(params.n_discard != 0 ? params.n_discard : left / 2, 0, std::max<std::int64_t>(0, left - 1));
+  const std::int64_t drop = std::clamp<std::int64_t>(params.n_discard != 0 ? params.n_discard : left / 2, 0,
+                                                     std::max<std::int64_t>(0, left - 1));
   const KvSequence::Run runs[] = {{0, keep, 0}, {keep + drop, left - drop, keep}};
   try {
     transformer->keep(slot.kv, runs);
@@ -85,6 +153,7 @@ bool Engine::Impl::shift_context(Slot& slot) {
     slot.clear();
     return false;
   }
+  slot.checkpoints.clear();
   slot.tokens.erase(slot.tokens.begin() + keep, slot.tokens.begin() + keep + drop);
   run.truncated = true;
   log_debug("slot {}: context shift, {} tokens kept, {} dropped", slot.id, keep, drop);
@@ -99,6 +168,7 @@ bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
     fail_running(kind_of(error), error.what());
     return false;
   }
+  beat();
   for (const BatchRow& row : batch) {
     Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
     slot.tokens.push_back(row.token);
@@ -107,9 +177,31 @@ bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
   int logits = 0;
   for (const BatchRow& row : batch) {
     if (!row.wants_logits) continue;
-    take_logits(slots[static_cast<std::size_t>(row.sequence)], transformer->logits(logits++));
+    Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
+    const std::span<const float> values = transformer->logits(logits++);
+    const JobId id = slot.run->job->id;
+    const bool has_copies = slot.run->shares_prompt && !slot.run->is_copy && !slot.run->generating;
+    if (has_copies) share_prompt(slot);
+    take_logits(slot, values);
+    if (!has_copies) continue;
+    for (Slot& copy : slots) {
+      if (!copy.run || copy.run->waits_for != id) continue;
+      copy.run->waits_for = 0;
+      take_logits(copy, values);
+    }
   }
   return true;
+}
+
+// The copies that wait for this slot's prompt get its state, and their first token from the same logits.
+void Engine::Impl::share_prompt(Slot& first) {
+  for (Slot& copy : slots) {
+    if (!copy.run || copy.run->waits_for != first.run->job->id) continue;
+    copy.kv = first.kv;
+    copy.tokens = first.tokens;
+    copy.run->cached = first.run->cached;
+    copy.run->processed = first.run->processed;
+  }
 }
 
 void Engine::Impl::take_logits(Slot& slot, std::span<const float> logits) {
@@ -124,8 +216,10 @@ void Engine::Impl::take_logits(Slot& slot, std::span<const float> logits) {
   run.last_token = Clock::now();
   if (run.sampled.empty()) {
     run.first_token = run.last_token;
-    metrics.prompt_tokens += static_cast<std::uint64_t>(run.processed - run.cached);
-    metrics.prompt_seconds += milliseconds(run.first_token - run.started) / 1000;
+    if (!run.is_copy) {  // whose prompt was computed by another
+      metrics.prompt_tokens += static_cast<std::uint64_t>(run.processed - run.cached);
+      metrics.prompt_seconds += milliseconds(run.first_token - run.started) / 1000;
+    }
   }
   run.sampled.push_back(token);
   run.next = token;
@@ -133,7 +227,8 @@ void Engine::Impl::take_logits(Slot& slot, std::span<const float> logits) {
   take_token(slot, token, logits);
 }
 
-std::optional<TokenProbability> Engine::Impl::probability(const Run& run, TokenId token, std::span<const float> logits) const {
+std::optional<TokenProbability> Engine::Impl::probability(const Run& run, TokenId token,
+                                                          std::span<const float> logits) const {
   const int n = run.params().n_probs;
   if (n <= 0) return std::nullopt;
   const bool special = run.params().special;
@@ -148,7 +243,8 @@ std::optional<TokenProbability> Engine::Impl::probability(const Run& run, TokenI
   TokenProbability result;
   if (run.params().post_sampling_probs) {
     const std::vector<Candidate> candidates = run.sampler.last_candidates(static_cast<std::size_t>(tokenizer.size()));
-    const auto chosen = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) { return c.id == token; });
+    const auto chosen =
+        std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) { return c.id == token; });
     result = entry(chosen != candidates.end() ? *chosen : Candidate{token, 0.0f, 0.0f});
     for (std::size_t i = 0; i < std::min(wanted, candidates.size()); ++i) result.top.push_back(entry(candidates[i]));
   } else {
@@ -194,7 +290,8 @@ int Engine::Impl::token_budget(const Run& run) const noexcept {
   return run.params().n_predict >= 0 ? run.params().n_predict : options.n_predict;
 }
 
-// The checks after the stop words and before the end-of-generation token, in the peer's order: a later one overwrites the reason.
+// The checks after the stop words and before the end-of-generation token, in the peer's order: a later one overwrites
+// the reason.
 void Engine::Impl::check_limits(Slot& slot, const std::string& sent) {
   Run& run = *slot.run;
   const auto end = [&] {
@@ -210,7 +307,8 @@ void Engine::Impl::check_limits(Slot& slot, const std::string& sent) {
   if (run.has_new_line && run.params().n_indent > 0) check_indentation(run);
   if (sent.find('\n') == std::string::npos) return;
   const std::int64_t limit_ms = run.params().t_max_predict_ms;
-  if (run.has_new_line && limit_ms > 0 && milliseconds(Clock::now() - run.first_token) > static_cast<double>(limit_ms)) end();
+  if (run.has_new_line && limit_ms > 0 && milliseconds(Clock::now() - run.first_token) > static_cast<double>(limit_ms))
+    end();
   run.has_new_line = true;
 }
 
@@ -267,11 +365,14 @@ void Engine::Impl::release(Slot& slot) {
     metrics.predicted_seconds += milliseconds(run.last_token - run.first_token) / 1000;
     metrics.generation_steps += sampled - 1;
   }
+  const bool empties = run.is_copy;
   slot.run.reset();
   slot.released = now_microseconds();
+  if (empties) slot.clear();
 }
 
-// After a failed forward pass the state of the slots that took part is unknown: they are emptied and their requests fail.
+// After a failed forward pass the state of the slots that took part is unknown: they are emptied and their requests
+// fail.
 void Engine::Impl::fail_running(ErrorKind kind, const std::string& message) {
   log_error("a forward pass failed: {}", message);
   for (Slot& slot : slots) {

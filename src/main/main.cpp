@@ -1,6 +1,8 @@
 // bankmld: command line to options, options to objects, then wait for the signal that stops it.
 #include <fmt/core.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <chrono>
@@ -27,12 +29,30 @@
 #include "bankml/text/chat_template.hpp"
 #include "bankml/text/tokenizer.hpp"
 #include "main/progress.hpp"
-#include "main/stop_signal.hpp"
+#include "main/service_manager.hpp"
+#include "main/signals.hpp"
 
 namespace bankml {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
+constexpr rlim_t kDescriptors = 65536;
+// For the last events of answers that were still running at the end of the drain timeout.
+constexpr auto kLastWords = std::chrono::milliseconds(500);
+
+using Arguments = std::span<const char* const>;
+
+CommandLine read_command_line(Arguments arguments) {
+  return parse_command_line(arguments, [](const char* name) -> const char* { return std::getenv(name); });
+}
+
+// Every connection takes a descriptor, and the usual limit of 1024 is one for programs that use select().
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kDescriptors));
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 void list_devices() {
   fmt::print("Available devices:\n");
@@ -55,11 +75,15 @@ std::unique_ptr<Device> make_device(const Options& options) {
   return make_cpu_device(options.threads);
 }
 
-std::unique_ptr<Model> load_model(const Options& options, Device& device) {
+std::unique_ptr<Model> load_model(const Options& options, Device& device, const ServiceManager& manager) {
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress;
-  std::unique_ptr<Model> model =
-      Model::load(options.model_path, device, options.rope, [&](double fraction) { progress.update(fraction); });
+  int told = -1;
+  std::unique_ptr<Model> model = Model::load(options.model_path, device, options.rope, [&](double fraction) {
+    progress.update(fraction);
+    const int percent = static_cast<int>(fraction * 100.0);
+    if (percent != std::exchange(told, percent)) manager.status(fmt::format("loading the model: {} %", percent));
+  });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const ModelConfig& config = model->config();
   log_info("model loaded in {:.2f} s: {} ({} {}, {:.1f} M parameters), trained for {} tokens of context",
@@ -83,6 +107,9 @@ ChatTemplate make_template(const ChatOptions& chat, const Model& model, const To
   options.adds_eos = tokenizer.adds_eos();
   options.prefill_assistant = chat.prefill_assistant;
   options.kwargs = chat.template_kwargs;
+  options.kwargs.emplace("preserve_reasoning", chat.preserve_reasoning);  // keeps what is there
+  if (!chat.reasoning_effort.empty()) options.kwargs.emplace("reasoning_effort", chat.reasoning_effort);
+  options.thinking = chat.thinking;
   const std::string source = chat.chat_template.empty() ? read_chat_template(model.file()) : chat.chat_template;
   try {
     ChatTemplate chat_template(source, std::move(options));
@@ -114,20 +141,49 @@ void log_limits(const Engine& engine) {
                         : fmt::format("of {:.0f} MiB", static_cast<double>(limit) / kMiB));
 }
 
+// The command line and the files that it names, read again. What can't be changed while the daemon runs stays.
+void reload(Arguments arguments, Server& server, const ServiceManager& manager) {
+  manager.reloading();
+  try {
+    const CommandLine line = read_command_line(arguments);
+    const int level = std::clamp(line.options.log.verbosity, 0, static_cast<int>(LogLevel::debug));
+    set_log_level(static_cast<LogLevel>(level));
+    server.reload(line.options.server.policy);
+    log_info("reloaded: keys, limits and log level");
+  } catch (const std::exception& error) {
+    log_error("reload: everything stays as it was: {}", error.what());
+  }
+  manager.ready("serving");
+}
+
+// Lets running answers end, at most for the drain timeout; those that are left get a last event that says why.
+void stop(const Options& options, Server& server, Engine& engine) {
+  log_info("stopping");
+  if (!server.drain(std::chrono::seconds(options.drain_timeout_s))) {
+    log_warning("some answers were still running: they are cut short");
+    engine.stop();
+    server.drain(kLastWords);
+  }
+  server.stop();
+  engine.stop();
+}
+
 // Members in the order in which they are needed, so that the last one goes first.
-void serve(Options options) {
-  // The defaults of requests, which the server needs before the model is loaded. Only the head of the file is read for
-  // it.
-  apply_model_sampling(GgufFile::open(options.model_path), options);
+void serve(Options options, Arguments arguments) {
+  const ServiceManager manager;
+  raise_descriptor_limit();
+  options.server.listening_sockets = manager.sockets();
   Server server(options.server);
   server.start();
   for (const std::string& address : server.addresses()) log_info("listening on {}", address);
 
   const std::unique_ptr<Device> device = make_device(options);
   log_info("device: {}", device->description());
-  const std::unique_ptr<Model> model = load_model(options, *device);
+  const std::unique_ptr<Model> model = load_model(options, *device, manager);
+  apply_model_sampling(model->file(), options);
   const Tokenizer tokenizer(read_vocabulary(model->file()));
   const ChatTemplate chat_template = make_template(options.chat, *model, tokenizer);
+  options.engine.heartbeat = manager.watchdog();
   Engine engine(*model, tokenizer, options.engine);
   const std::unique_ptr<CompletionService> service = make_completion_service(engine);
   log_limits(engine);
@@ -135,22 +191,23 @@ void serve(Options options) {
   // The server's threads use all of the above: they end first, also when something below throws.
   const auto stop_server = [](Server* running) { running->stop(); };
   const std::unique_ptr<Server, decltype(stop_server)> guard(&server, stop_server);
-  const StopSignal stop;
+  const Signals signals;
   server.set_ready({.model = model_info(options, *model),
                     .tokenizer = &tokenizer,
                     .chat_template = &chat_template,
                     .tool_use_template = read_chat_template(model->file(), "tool_use"),
-                    .engine = service.get()});
+                    .engine = service.get(),
+                    .defaults = options.server.defaults});
   log_info("ready");
-  stop.wait();
-  log_info("stopping");
-  server.stop();
-  engine.stop();
+  manager.ready("serving");
+  while (signals.wait() == Signals::Event::reload) reload(arguments, server, manager);
+  manager.stopping(fmt::format("stopping: running answers have {} s", options.drain_timeout_s));
+  stop(options, server, engine);
 }
 
-int run(std::span<const char* const> arguments) {
+int run(Arguments arguments) {
   try {
-    CommandLine line = parse_command_line(arguments, [](const char* name) -> const char* { return std::getenv(name); });
+    CommandLine line = read_command_line(arguments);
     if (line.action == CommandLine::Action::help) {
       fmt::print("{}", usage());
       return EXIT_SUCCESS;
@@ -165,7 +222,7 @@ int run(std::span<const char* const> arguments) {
     }
     configure_log(line.options.log);
     for (const std::string& warning : line.warnings) log_warning("{}", warning);
-    serve(std::move(line.options));
+    serve(std::move(line.options), arguments);
     return EXIT_SUCCESS;
   } catch (const std::exception& error) {
     fmt::print(stderr, "bankmld: {}\n", error.what());

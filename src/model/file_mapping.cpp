@@ -11,16 +11,10 @@
 #include <system_error>
 
 #include "bankml/base/error.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace bankml {
 namespace {
-
-struct FileDescriptor {
-  int value;
-  ~FileDescriptor() {
-    if (value >= 0) ::close(value);
-  }
-};
 
 [[noreturn]] void fail(const std::filesystem::path& path, const char* operation) {
   const std::error_code code(errno, std::generic_category());
@@ -31,14 +25,14 @@ struct FileDescriptor {
 }  // namespace
 
 FileMapping::FileMapping(const std::filesystem::path& path) {
-  const FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.value < 0) fail(path, "can't open");
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) fail(path, "can't open");
   struct stat status {};
-  if (::fstat(file.value, &status) != 0) fail(path, "can't read its size");
+  if (::fstat(file.get(), &status) != 0) fail(path, "can't read its size");
   if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::io, fmt::format("{}: expected a regular file", path.string()));
   if (status.st_size == 0) return;  // an empty range can't be mapped
   const auto size = static_cast<std::size_t>(status.st_size);
-  void* const data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.value, 0);
+  void* const data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) fail(path, "can't map into memory");
   data_ = data;
   bytes_ = size;

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 
 #include "bankml/base/error.hpp"
 #include "bankml/model/model.hpp"
+#include "model/batch_arrays.hpp"
 
 namespace bankml {
 namespace {
@@ -15,48 +17,19 @@ std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept {
   return (n + unit - 1) / unit * unit;
 }
 
+std::int64_t blocks_for(std::int64_t cells) noexcept {
+  return (cells + kBlockCells - 1) / kBlockCells;
+}
+
 bool same_rotation(const RopeParams& a, const RopeParams& b) noexcept {
   return a.n_rot == b.n_rot && a.base == b.base && a.freq_scale == b.freq_scale && a.factors == b.factors &&
          a.ext_factor == b.ext_factor && a.attn_factor == b.attn_factor && a.beta_fast == b.beta_fast &&
          a.beta_slow == b.beta_slow && a.n_ctx_orig == b.n_ctx_orig;
 }
 
-// The integers of a batch, in pinned memory and on the device, laid out alike: one copy a forward pass.
-class BatchArrays {
- public:
-  BatchArrays(Device& device, const TransformerLimits& limits, std::int64_t blocks_stride)
-      : blocks_stride_(blocks_stride), rows_(limits.max_rows), sequences_(limits.max_sequences) {
-    const std::size_t rows = static_cast<std::size_t>(rows_), sequences = static_cast<std::size_t>(sequences_);
-    const std::size_t addresses = sequences * static_cast<std::size_t>(blocks_stride) * sizeof(std::byte*);
-    bytes_ = addresses + (5 * rows + 2 * sequences) * sizeof(std::int32_t);
-    host_ = device.allocate_host(bytes_);
-    device_ = device.allocate(bytes_);
-  }
-
-  // Addresses first: they need the larger alignment.
-  std::byte** blocks() noexcept { return host_.as<std::byte*>(); }
-  std::int32_t* tokens() noexcept { return ints(host_); }
-  std::int32_t* position() noexcept { return tokens() + rows_; }
-  std::int32_t* sequence() noexcept { return tokens() + 2 * rows_; }
-  std::int32_t* cell() noexcept { return tokens() + 3 * rows_; }
-  std::int32_t* logit_rows() noexcept { return tokens() + 4 * rows_; }
-  std::int32_t* cells() noexcept { return tokens() + 5 * rows_; }
-  std::int32_t* padded_cells() noexcept { return cells() + sequences_; }
-
-  template <class T>
-  const T* on_device(const T* host) const noexcept {
-    return reinterpret_cast<const T*>(device_.data() + (reinterpret_cast<const std::byte*>(host) - host_.data()));
-  }
-  void upload(Stream& stream) { stream.copy_to_device(device_.data(), host_.data(), bytes_); }
-
- private:
-  std::int32_t* ints(const Buffer& buffer) const noexcept {
-    return reinterpret_cast<std::int32_t*>(buffer.as<std::byte*>() + sequences_ * blocks_stride_);
-  }
-  std::int64_t blocks_stride_;
-  int rows_, sequences_;
-  std::size_t bytes_ = 0;
-  Buffer host_, device_;
+// What a part of the batch's sequences holds where, once some cell holds another position than its own number.
+struct CellPositions {
+  Buffer device, host;
 };
 
 }  // namespace
@@ -69,8 +42,10 @@ struct Transformer::Impl {
         ops(m.device().ops()),
         pool(p),
         limits(l),
-        cache_cells(round_up(l.context, kCellPadding)),
-        arrays(device, l, (cache_cells + kBlockCells - 1) / kBlockCells) {
+        cache_cells{
+            round_up(l.context, kCellPadding),
+            p.window() == 0 ? 0 : (p.window_cells() > 0 ? p.window_cells() : round_up(l.context, kCellPadding))},
+        arrays(device, l, {blocks_for(cache_cells[0]), blocks_for(cache_cells[1])}) {
     limits.max_logit_rows = std::min(limits.max_logit_rows, limits.max_rows);
     stream = device.make_stream();
     allocate_scratch();
@@ -151,9 +126,15 @@ struct Transformer::Impl {
     }
   }
 
-  BatchView prepare(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences);
-  const std::int32_t* upload_cell_positions(std::span<KvSequence* const> sequences);
+  // The batch as each part of the layers sees it.
+  using BatchViews = std::array<BatchView, kKvParts.size()>;
+
+  BatchViews prepare(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences);
+  void prepare_part(BatchView& view, KvPart part, std::span<const BatchRow> rows,
+                    std::span<KvSequence* const> sequences);
+  const std::int32_t* upload_cell_positions(KvPart part, std::span<KvSequence* const> sequences);
   void layer(std::size_t index, const BatchView& batch, int& n, bool last, int n_logits);
+  void rotate_run(const KvCells& held, KvPart part, const KvSequence::Run& run, const BatchView& view);
   void feed_forward(std::size_t index, float* residual, int n);
   void mix_experts(const LayerWeights& w, float* residual, int n);
   void project(float* residual, const Weight& weight, const Buffer& bias, const Buffer& post_norm, const Activation& in,
@@ -165,74 +146,84 @@ struct Transformer::Impl {
   Ops& ops;
   KvPool& pool;
   TransformerLimits limits;
-  std::int64_t cache_cells;
+  std::array<std::int64_t, kKvParts.size()> cache_cells;  // of a sequence at most, in each part
   BatchArrays arrays;
   std::unique_ptr<Stream> stream;
   std::vector<RopeParams> rotations;
-  std::vector<Buffer> tables;      // one a rotation: (rows, n_rot / 2, 2)
-  std::vector<int> rotation_of;    // per layer; -1: none
+  std::vector<Buffer> tables;                              // one a rotation: (rows, n_rot / 2, 2)
+  std::vector<int> rotation_of;                            // per layer; -1: none
   std::vector<std::int64_t> length_before, length_needed;  // per sequence of a batch; kept, so that no pass allocates
-  Buffer cell_positions, cell_positions_host, moved_cells, moved_cells_host;
+  std::array<CellPositions, kKvParts.size()> cell_positions;
+  Buffer moved_cells, moved_cells_host;
   Buffer x, q, k, v, gate, up, branch, x_logits, logits;
   Buffer scores, expert_branch, shared_gate, shared_up;
   std::unique_ptr<ExpertChoice> choice;
   std::unique_ptr<Activation> normed, attention, activated, shared_activated, final;
 };
 
-BatchView Transformer::Impl::prepare(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences) {
-  BatchView view;
-  view.rows = static_cast<int>(rows.size());
-  view.sequences = static_cast<int>(sequences.size());
-  view.blocks_stride = (cache_cells + kBlockCells - 1) / kBlockCells;
+Transformer::Impl::BatchViews Transformer::Impl::prepare(std::span<const BatchRow> rows,
+                                                         std::span<KvSequence* const> sequences) {
+  BatchView common;
+  common.rows = static_cast<int>(rows.size());
+  common.sequences = static_cast<int>(sequences.size());
   int n_logits = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     arrays.tokens()[i] = rows[i].token;
     arrays.position()[i] = rows[i].position;
     arrays.sequence()[i] = rows[i].sequence;
-    arrays.cell()[i] =
-        static_cast<std::int32_t>(sequences[static_cast<std::size_t>(rows[i].sequence)]->cell_of(rows[i].position));
     if (rows[i].wants_logits) arrays.logit_rows()[n_logits++] = static_cast<std::int32_t>(i);
   }
-  for (std::size_t s = 0; s < sequences.size(); ++s) {
-    const KvSequence& sequence = *sequences[s];
-    std::byte** table = arrays.blocks() + static_cast<std::int64_t>(s) * view.blocks_stride;
-    for (const KvBlock& block : sequence.blocks()) *table++ = block.data();
-    arrays.cells()[s] = static_cast<std::int32_t>(sequence.cells());
-    arrays.padded_cells()[s] = static_cast<std::int32_t>(
-        std::min(cache_cells, std::max(kCellPadding, round_up(sequence.cells(), kCellPadding))));
-  }
-  if (!std::all_of(sequences.begin(), sequences.end(), [](const KvSequence* s) { return s->in_order(); })) {
-    view.cell_position = upload_cell_positions(sequences);
-    view.cell_position_stride = cache_cells;
-  }
+  common.position = arrays.on_device(arrays.position());
+  common.sequence = arrays.on_device(arrays.sequence());
+  BatchViews views{common, common};
+  prepare_part(views[0], KvPart::full, rows, sequences);
+  if (pool.window() > 0) prepare_part(views[1], KvPart::window, rows, sequences);
   arrays.upload(*stream);
-  view.position = arrays.on_device(arrays.position());
-  view.sequence = arrays.on_device(arrays.sequence());
-  view.cell = arrays.on_device(arrays.cell());
-  view.blocks = arrays.on_device(arrays.blocks());
-  view.cells = arrays.on_device(arrays.cells());
-  view.padded_cells = arrays.on_device(arrays.padded_cells());
-  return view;
+  return views;
 }
 
-// Only sequences that lost positions in the middle need this; the memory is taken when the first one appears.
-const std::int32_t* Transformer::Impl::upload_cell_positions(std::span<KvSequence* const> sequences) {
-  const std::size_t bytes = sequences.size() * static_cast<std::size_t>(cache_cells) * sizeof(std::int32_t);
-  if (cell_positions.bytes() < bytes) {
-    cell_positions = device.allocate(bytes);
-    cell_positions_host = device.allocate_host(bytes);
+void Transformer::Impl::prepare_part(BatchView& view, KvPart part, std::span<const BatchRow> rows,
+                                     std::span<KvSequence* const> sequences) {
+  const std::int64_t cache = cache_cells[static_cast<std::size_t>(part)];
+  view.blocks_stride = arrays.blocks_stride(part);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const KvSequence& sequence = *sequences[static_cast<std::size_t>(rows[i].sequence)];
+    arrays.cell(part)[i] = static_cast<std::int32_t>(sequence.part(part).cell_of(rows[i].position));
   }
-  std::int32_t* out = cell_positions_host.as<std::int32_t>();
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    const KvCells& held = sequences[s]->part(part);
+    std::byte** table = arrays.blocks(part) + static_cast<std::int64_t>(s) * view.blocks_stride;
+    for (const KvBlock& block : held.blocks()) *table++ = block.data();
+    arrays.cells(part)[s] = static_cast<std::int32_t>(held.cells());
+    arrays.padded_cells(part)[s] =
+        static_cast<std::int32_t>(std::min(cache, std::max(kCellPadding, round_up(held.cells(), kCellPadding))));
+  }
+  if (!std::all_of(sequences.begin(), sequences.end(), [&](const KvSequence* s) { return s->part(part).in_order(); })) {
+    view.cell_position = upload_cell_positions(part, sequences);
+    view.cell_position_stride = cache;
+  }
+  view.cell = arrays.on_device(arrays.cell(part));
+  view.blocks = arrays.on_device(arrays.blocks(part));
+  view.cells = arrays.on_device(arrays.cells(part));
+  view.padded_cells = arrays.on_device(arrays.padded_cells(part));
+}
+
+// The memory is taken when the first sequence needs it.
+const std::int32_t* Transformer::Impl::upload_cell_positions(KvPart part, std::span<KvSequence* const> sequences) {
+  const std::int64_t cache = cache_cells[static_cast<std::size_t>(part)];
+  CellPositions& positions = cell_positions[static_cast<std::size_t>(part)];
+  const std::size_t bytes = sequences.size() * static_cast<std::size_t>(cache) * sizeof(std::int32_t);
+  if (positions.device.bytes() < bytes) {
+    positions.device = device.allocate(bytes);
+    positions.host = device.allocate_host(bytes);
+  }
+  std::int32_t* out = positions.host.as<std::int32_t>();
   for (const KvSequence* sequence : sequences) {
-    const std::vector<std::int32_t>& known = sequence->position_of();
-    for (std::int64_t c = 0; c < cache_cells; ++c) {
-      const std::int64_t in_order = c < sequence->cells() ? c : -1;
-      *out++ = sequence->in_order() ? static_cast<std::int32_t>(in_order)
-                                    : (c < sequence->cells() ? known[static_cast<std::size_t>(c)] : -1);
-    }
+    const KvCells& held = sequence->part(part);
+    for (std::int64_t c = 0; c < cache; ++c) *out++ = c < held.cells() ? held.position(c) : -1;
   }
-  stream->copy_to_device(cell_positions.data(), cell_positions_host.data(), bytes);
-  return cell_positions.as<std::int32_t>();
+  stream->copy_to_device(positions.device.data(), positions.host.data(), bytes);
+  return positions.device.as<std::int32_t>();
 }
 
 // residual += W in (+ bias), scaled or normalised as the model wants it.
@@ -383,33 +374,42 @@ void Transformer::keep(KvSequence& sequence, std::span<const KvSequence::Run> ru
   Stream& stream = *impl.stream;
   sequence.keep(runs, impl.pool, stream);
   KvSequence* const one[] = {&sequence};
-  BatchView view = impl.prepare({}, one);
-  view.rows = 1;
-  const std::size_t bytes = static_cast<std::size_t>(impl.cache_cells) * sizeof(std::int32_t);
+  Impl::BatchViews views = impl.prepare({}, one);
+  for (BatchView& view : views) view.rows = 1;
+  const std::size_t bytes = static_cast<std::size_t>(impl.cache_cells[0]) * sizeof(std::int32_t);
   if (impl.moved_cells.bytes() < bytes) {
     impl.moved_cells = impl.device.allocate(bytes);
     impl.moved_cells_host = impl.device.allocate_host(bytes);
   }
   for (const KvSequence::Run& run : runs) {
     if (run.from == run.to || run.count == 0) continue;
-    stream.synchronize();  // what was uploaded for the last run has been read
-    std::int32_t* cells = impl.moved_cells_host.as<std::int32_t>();
-    for (std::int64_t i = 0; i < run.count; ++i) *cells++ = static_cast<std::int32_t>(sequence.cell_of(run.to + i));
-    stream.copy_to_device(impl.moved_cells.data(), impl.moved_cells_host.data(), static_cast<std::size_t>(run.count) * sizeof(std::int32_t));
-    impl.arrays.position()[0] = static_cast<std::int32_t>(run.to - run.from);
-    impl.arrays.upload(stream);
-    for (std::size_t i = 0; i < impl.rotations.size(); ++i) {
-      impl.ops.rope_table(stream, impl.tables[i].as<float>(), impl.rotations[i], view);
-    }
-    for (std::size_t i = 0; i < impl.config.layer.size(); ++i) {
-      if (impl.rotation_of[i] < 0) continue;
-      const RopeParams& rope = impl.config.layer[i].rope;
-      impl.ops.rotate_keys(stream, impl.pool.layout(static_cast<int>(i)), view.blocks, impl.moved_cells.as<std::int32_t>(),
-                           static_cast<int>(run.count), impl.tables[static_cast<std::size_t>(impl.rotation_of[i])].as<float>(),
-                           rope.style, rope.n_rot);
-    }
+    for (const KvPart part : kKvParts)
+      impl.rotate_run(sequence.part(part), part, run, views[static_cast<std::size_t>(part)]);
   }
   stream.synchronize();
+}
+
+// Turns the keys of the cells that hold the run's new positions by the distance that it has moved.
+void Transformer::Impl::rotate_run(const KvCells& held, KvPart part, const KvSequence::Run& run,
+                                   const BatchView& view) {
+  stream->synchronize();  // what was uploaded for the last run has been read
+  std::int32_t* cells = moved_cells_host.as<std::int32_t>();
+  int n = 0;
+  for (std::int64_t c = 0; c < held.cells(); ++c) {
+    const std::int32_t position = held.position(c);
+    if (position >= run.to && position < run.to + run.count) cells[n++] = static_cast<std::int32_t>(c);
+  }
+  if (n == 0) return;
+  stream->copy_to_device(moved_cells.data(), cells, static_cast<std::size_t>(n) * sizeof(std::int32_t));
+  arrays.position()[0] = static_cast<std::int32_t>(run.to - run.from);
+  arrays.upload(*stream);
+  for (std::size_t i = 0; i < rotations.size(); ++i) ops.rope_table(*stream, tables[i].as<float>(), rotations[i], view);
+  for (std::size_t i = 0; i < config.layer.size(); ++i) {
+    if (rotation_of[i] < 0 || pool.part_of(static_cast<int>(i)) != part) continue;
+    const RopeParams& rope = config.layer[i].rope;
+    ops.rotate_keys(*stream, pool.layout(static_cast<int>(i)), view.blocks, moved_cells.as<std::int32_t>(), n,
+                    tables[static_cast<std::size_t>(rotation_of[i])].as<float>(), rope.style, rope.n_rot);
+  }
 }
 
 bool Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences,
@@ -430,7 +430,7 @@ bool Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* 
   for (const BatchRow& row : rows) {
     std::int64_t& length = needed[static_cast<std::size_t>(row.sequence)];
     length = std::max<std::int64_t>(length, row.position + 1);
-    if (length > impl.cache_cells) throw Error(ErrorKind::internal, "a position beyond the context");
+    if (length > impl.cache_cells[0]) throw Error(ErrorKind::internal, "a position beyond the context");
   }
   const auto cut_back = [&] {
     for (std::size_t s = 0; s < sequences.size(); ++s) sequences[s]->truncate(before[s]);
@@ -442,7 +442,8 @@ bool Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* 
     throw;
   }
 
-  const BatchView batch = impl.prepare(rows, sequences);
+  const Impl::BatchViews views = impl.prepare(rows, sequences);
+  const BatchView& batch = views[0];
   Stream& stream = *impl.stream;
   impl.ops.embed(stream, impl.x.as<float>(), impl.model.token_embedding(), impl.arrays.on_device(impl.arrays.tokens()),
                  batch.rows, impl.config.embedding_scale);
@@ -456,7 +457,8 @@ bool Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* 
       cut_back();
       return false;
     }
-    impl.layer(i, batch, n, i + 1 == impl.config.layer.size(), static_cast<int>(n_logits));
+    const BatchView& view = views[static_cast<std::size_t>(impl.pool.part_of(static_cast<int>(i)))];
+    impl.layer(i, view, n, i + 1 == impl.config.layer.size(), static_cast<int>(n_logits));
   }
   stream.synchronize();
   return true;

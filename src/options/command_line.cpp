@@ -9,6 +9,7 @@
 #include "bankml/base/error.hpp"
 #include "bankml/options/options.hpp"
 #include "bankml/text/chat_template.hpp"
+#include "options/environment_file.hpp"
 #include "options/flag.hpp"
 #include "options/values.hpp"
 
@@ -17,6 +18,9 @@ namespace {
 
 constexpr std::string_view kEnvPrefix = "LLAMA_ARG_";
 constexpr std::string_view kNegatedEnvPrefix = "LLAMA_ARG_NO_";
+
+constexpr const char* kCacheRamVariable = "BANKML_CACHE_RAM";
+constexpr const char* kCacheTypeVariable = "BANKML_CACHE_TYPE";
 
 constexpr int kAutomaticSlots = 4;
 constexpr int kLastLogLevel = 9;  // more verbosity than that also shows in answers
@@ -53,9 +57,10 @@ void naming(std::string_view name, Action&& action) {
 
 class Parser {
  public:
-  explicit Parser(const Environment& environment) : environment_(environment) { options().engine.slots = -1; }
+  explicit Parser(const Environment& environment) : process_environment_(environment) { options().engine.slots = -1; }
 
   CommandLine run(std::span<const char* const> arguments) {
+    read_environment_file(arguments);
     read_own_environment();
     read_environment();
     read_arguments(arguments);
@@ -81,14 +86,41 @@ class Parser {
     options().given.emplace(flag.name());
   }
 
+  void read_environment_file(std::span<const char* const> arguments) {
+    constexpr std::string_view kFlag = "--env-file";
+    for (std::size_t i = 0; i + 1 < arguments.size(); ++i) {
+      std::string spelling = arguments[i];
+      std::replace(spelling.begin(), spelling.end(), '_', '-');
+      if (spelling != kFlag) continue;
+      const std::string path = arguments[i + 1];
+      naming(kFlag, [&] { naming(path, [&] { file_variables_ = parse_environment_file(read_text_file(path)); }); });
+    }
+    for (const auto& [name, value] : file_variables_) {
+      if (!is_variable(name)) warn("{}: {} has no effect: there is no such variable", kFlag, name);
+    }
+  }
+
+  static bool is_variable(std::string_view name) {
+    if (name == kCacheRamVariable || name == kCacheTypeVariable) return true;
+    for (const FlagSection& section : flag_sections()) {
+      for (const Flag& flag : section.flags) {
+        if (flag.env.empty()) continue;
+        const bool negates = flag.on_off() && flag.env.starts_with(kEnvPrefix) && name.starts_with(kNegatedEnvPrefix) &&
+                             name.substr(kNegatedEnvPrefix.size()) == flag.env.substr(kEnvPrefix.size());
+        if (flag.env == name || negates) return true;
+      }
+    }
+    return false;
+  }
+
   // bankmld's own variables, weaker than llama-server's.
   void read_own_environment() {
-    if (const char* text = environment_("BANKML_CACHE_RAM")) {
-      naming("BANKML_CACHE_RAM", [&] { options().engine.cache_ram_mib = to_int(text); });
+    if (const char* text = environment_(kCacheRamVariable)) {
+      naming(kCacheRamVariable, [&] { options().engine.cache_ram_mib = to_int(text); });
     }
-    if (const char* text = environment_("BANKML_CACHE_TYPE")) {
+    if (const char* text = environment_(kCacheTypeVariable)) {
       for (const char* name : {"--cache-type-k", "--cache-type-v"}) {
-        naming("BANKML_CACHE_TYPE", [&] { flags_by_name().at(name).flag->set(options(), text); });
+        naming(kCacheTypeVariable, [&] { flags_by_name().at(name).flag->set(options(), text); });
       }
     }
   }
@@ -180,6 +212,9 @@ class Parser {
       o.engine.cache_idle_slots = false;
       warn("idle slots are not saved: there is no prompt cache to save them to");
     }
+    // An open server answers whoever can reach it, so pages of other sites must not get a browser to do that for them.
+    // Where keys are needed, llama-server's default does no harm.
+    if (!o.given.contains("--cors-origins") && o.server.policy.api_keys.empty()) o.server.cors_origins = "localhost";
     o.server.verbose = o.log.verbosity > kLastLogLevel;
     o.server.batch = o.engine.batch;
     o.server.defaults.n_predict = o.engine.n_predict;
@@ -208,7 +243,13 @@ class Parser {
     }
   }
 
-  const Environment& environment_;
+  const Environment& process_environment_;
+  std::map<std::string, std::string, std::less<>> file_variables_;  // of --env-file
+  // The file's variables, then the process's.
+  const Environment environment_ = [this](const char* name) {
+    const auto found = file_variables_.find(std::string_view(name));
+    return found == file_variables_.end() ? process_environment_(name) : found->second.c_str();
+  };
   CommandLine result_;
   std::set<std::string, std::less<>> from_environment_;
 };
@@ -251,7 +292,7 @@ void describe(std::string& out, const Flag& flag) {
 
 const std::vector<FlagSection>& flag_sections() {
   static const std::vector<FlagSection> sections = {
-      general_flags(), device_flags(),   model_flags(), cache_flags(),     http_flags(),
+      general_flags(), device_flags(),   model_flags(), cache_flags(),     http_flags(),       service_flags(),
       chat_flags(),    sampling_flags(), log_flags(),   placement_flags(), unsupported_flags(),
   };
   return sections;

@@ -35,6 +35,7 @@ FlagSection device_flags();
 FlagSection model_flags();
 FlagSection cache_flags();
 FlagSection http_flags();
+FlagSection service_flags();
 FlagSection chat_flags();
 FlagSection sampling_flags();
 FlagSection log_flags();

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <boost/json/parse.hpp>
 #include <boost/system/system_error.hpp>
 
@@ -35,17 +34,6 @@ std::string to_prefix(Text text) {
   return text;
 }
 
-void add_keys_of_file(Options& options, Text path) {
-  const std::string text = read_text_file(path);
-  for (std::size_t start = 0; start < text.size();) {
-    const std::size_t end = std::min(text.find('\n', start), text.size());
-    std::string line = text.substr(start, end - start);
-    if (line.ends_with('\r')) line.pop_back();
-    if (!line.empty() && line.front() != '#') options.server.api_keys.push_back(std::move(line));
-    start = end + 1;
-  }
-}
-
 boost::json::object to_object(Text text) {
   boost::system::error_code error;
   const boost::json::value value = boost::json::parse(text, error);
@@ -56,7 +44,7 @@ boost::json::object to_object(Text text) {
 
 constexpr int kEverything = 100;  // a verbosity above all others
 
-constexpr std::string_view kThinkingStays = "thinking text is not parsed: it stays in the content";
+constexpr std::string_view kNoBudget = "thinking is not cut off";
 
 }  // namespace
 
@@ -89,18 +77,18 @@ FlagSection http_flags() {
            .help = "keys of which a request needs one",
            .set =
                [](Options& o, Text v) {
-                 for (auto& key : split_csv(v)) o.server.api_keys.push_back(std::move(key));
+                 for (auto& key : split_csv(v)) o.server.policy.api_keys.push_back(std::move(key));
                },
            .repeatable = true},
           {.names = {"--api-key-file"},
            .value = "FILE",
            .env = "LLAMA_ARG_API_KEY_FILE",
            .help = "the same, one key a line",
-           .set = add_keys_of_file},
+           .set = [](Options& o, Text v) { add_keys_of_file(v, o.server.policy.api_keys); }},
           {.names = {"--cors-origins"},
            .value = "O",
            .env = "LLAMA_ARG_CORS_ORIGINS",
-           .help = "*, localhost or one origin (default *)",
+           .help = "*, localhost or one origin (default localhost; * where keys are needed)",
            .set = [](Options& o, Text v) { o.server.cors_origins = v; }},
           {.names = {"--cors-methods"},
            .value = "M",
@@ -190,39 +178,38 @@ FlagSection chat_flags() {
           {.names = {"--reasoning-format"},
            .value = "F",
            .env = "LLAMA_ARG_THINK",
-           .help = "where thinking text goes",
+           .help = "none: thinking stays in the content of chat answers; else it becomes reasoning_content (default deepseek)",
            .set =
-               [](Options&, Text v) {
+               [](Options& o, Text v) {
                  one_of(v, {"none", "auto", "deepseek", "deepseek-legacy"});
-               },
-           .no_effect = kThinkingStays},
+                 o.server.reasoning_format = v;
+               }},
           {.names = {"-rea", "--reasoning"},
            .value = "on|off|auto",
            .env = "LLAMA_ARG_REASONING",
-           .help = "whether a model thinks",
-           .set = [](Options&, Text v) { to_switch(v); },
-           .no_effect = kThinkingStays},
+           .help = "off: models don't think unless a request says so (default auto)",
+           .set = [](Options& o, Text v) { o.chat.thinking = to_switch(v) != Switch::off; }},
           {.names = {"--reasoning-effort"},
            .value = "L",
            .env = "LLAMA_ARG_REASONING_EFFORT",
-           .help = "template variable",
-           .no_effect = kThinkingStays},
+           .help = "template variable of that name in every request",
+           .set = [](Options& o, Text v) { o.chat.reasoning_effort = v; }},
           {.names = {"--reasoning-budget"},
            .value = "N",
            .env = "LLAMA_ARG_THINK_BUDGET",
            .help = "thinking tokens",
            .set = [](Options&, Text v) { to_int(v, -1); },
-           .no_effect = kThinkingStays},
+           .no_effect = kNoBudget},
           {.names = {"--reasoning-budget-message"},
            .value = "S",
            .env = "LLAMA_ARG_THINK_BUDGET_MESSAGE",
            .help = "text at the end of the budget",
-           .no_effect = kThinkingStays},
+           .no_effect = kNoBudget},
           {.names = {"--reasoning-preserve"},
            .off_names = {"--no-reasoning-preserve"},
            .env = "LLAMA_ARG_REASONING_PRESERVE",
-           .help = "keep old thinking in the history",
-           .no_effect = kThinkingStays},
+           .help = "keep old thinking in the history where the template can (default on)",
+           .set = [](Options& o, Text v) { o.chat.preserve_reasoning = v == "1"; }},
           {.names = {"--skip-chat-parsing"},
            .off_names = {"--no-skip-chat-parsing"},
            .env = "LLAMA_ARG_SKIP_CHAT_PARSING",

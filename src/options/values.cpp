@@ -20,13 +20,6 @@ namespace {
   throw Error(ErrorKind::invalid_request, fmt::format("expected {}, got '{}'", expected, text));
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const std::size_t first = text.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -35,6 +28,13 @@ int hex_digit(char c) {
 }
 
 }  // namespace
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
 
 int to_int(const std::string& text, int least) {
   int value = 0;
@@ -163,6 +163,17 @@ std::string read_text_file(const std::string& path) {
   if (!in || std::filesystem::is_directory(path))
     throw Error(ErrorKind::io, fmt::format("can't read the file '{}'", path));
   return std::string{std::istreambuf_iterator<char>(in), {}};
+}
+
+void add_keys_of_file(const std::string& path, std::vector<std::string>& keys) {
+  const std::string text = read_text_file(path);
+  for (std::size_t start = 0; start < text.size();) {
+    const std::size_t end = std::min(text.find('\n', start), text.size());
+    std::string line = text.substr(start, end - start);
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty() && line.front() != '#') keys.push_back(std::move(line));
+    start = end + 1;
+  }
 }
 
 }  // namespace bankml

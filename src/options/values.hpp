@@ -28,6 +28,9 @@ std::string one_of(const std::string& text, std::initializer_list<std::string_vi
 enum class Switch { off, on, automatic };
 Switch to_switch(const std::string& text);
 
+// Without blanks and line ends at both ends.
+std::string_view trimmed(std::string_view text);
+
 // Comma-separated, spaces around items taken off, empty items dropped.
 std::vector<std::string> split_list(std::string_view text);
 // The same with items that may stand in double quotes ("" is a quote inside them).
@@ -41,5 +44,8 @@ std::vector<SamplerKind> parse_sampler_list(std::string_view text);
 
 // Contents of a file; throws Error(io).
 std::string read_text_file(const std::string& path);
+
+// Appends the keys of a file, one a line; empty lines and those that begin with # are skipped. Throws Error(io).
+void add_keys_of_file(const std::string& path, std::vector<std::string>& keys);
 
 }  // namespace bankml

@@ -7,6 +7,7 @@
 #include <boost/json/array.hpp>
 
 #include "server/fields.hpp"
+#include "server/prompt.hpp"
 
 namespace bankml {
 namespace {
@@ -105,6 +106,13 @@ void read_chat_logprobs(const Fields& fields, CompletionParams& params) {
   if (top != nullptr && top->is_number()) fields.read_clamped({"top_logprobs"}, params.n_probs);
 }
 
+// Where thinking stays in the content, so does the beginning of it that the generation prompt has.
+std::string opened_block(const ThinkTags& think, const std::string& generation_prompt) {
+  const std::string tag = think.start.substr(0, think.start.find_last_not_of(" \t\r\n") + 1);
+  const std::size_t at = tag.empty() ? std::string::npos : generation_prompt.find(tag);
+  return at == std::string::npos ? std::string() : generation_prompt.substr(at);
+}
+
 }  // namespace
 
 RenderedPrompt render_chat(const App& app, const boost::json::object& body) {
@@ -129,8 +137,15 @@ ChatRequest parse_chat_request(const RouteContext& context, const boost::json::o
   chat.completion.streams_prefill = !asked_to_continue || is_true(fields, "echo");
   chat.completion.prefill = std::move(rendered.prefill);
   chat.completion.echoed.generation_prompt = std::move(rendered.generation_prompt);
+  if (chat.completion.echoed.reasoning_format != "none") {
+    chat.completion.think = std::move(rendered.think);
+  } else {
+    chat.completion.prefill.insert(0, opened_block(rendered.think, chat.completion.echoed.generation_prompt));
+  }
   if (!context.app.chat_template->is_builtin()) chat.completion.echoed.chat_format = kChatFormatOfTemplates;
   chat.prompt = context.app.tokenizer->encode(rendered.text, true, true);
+  chat.completion.params.user_messages =
+      find_user_messages(chat.prompt, context.app.chat_template->user_marker(), *context.app.tokenizer);
   return chat;
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "bankml/text/think_splitter.hpp"
 #include "server/completion_request.hpp"
 
 namespace bankml {
@@ -16,7 +17,8 @@ struct ChatDelta {
 class ChatText {
  public:
   // `request` outlives the object.
-  explicit ChatText(const CompletionRequest& request) : request_(request) {}
+  explicit ChatText(const CompletionRequest& request)
+      : request_(request), splitter_(request.think, request.echoed.generation_prompt) {}
 
   // False until the first piece.
   bool begun() const noexcept { return begun_; }
@@ -25,6 +27,7 @@ class ChatText {
 
  private:
   const CompletionRequest& request_;
+  ThinkSplitter splitter_;
   bool begun_ = false;
 };
 

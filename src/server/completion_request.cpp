@@ -265,6 +265,7 @@ CompletionRequest parse_completion_request(const boost::json::object& body, cons
   fields.read("backend_sampling", request.echoed.backend_sampling);
   fields.read_checked({"sse_ping_interval"}, request.sse_ping_interval_s, -1);
   fields.read_checked({"n_cmpl", "n"}, request.copies, 1, slots);
+  request.echoed.reasoning_format = options.reasoning_format;
   read_reasoning_format(fields, request.echoed.reasoning_format);
   if (const auto* stream_options = fields.find("stream_options");
       stream_options != nullptr && stream_options->is_object()) {

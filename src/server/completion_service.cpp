@@ -12,14 +12,19 @@ class EngineService final : public CompletionService {
   JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) override {
     return engine_.submit(std::move(prompt), std::move(params), std::move(sink));
   }
+  std::vector<JobId> submit_copies(std::vector<TokenId> prompt,
+                                   std::vector<std::shared_ptr<const CompletionParams>> params,
+                                   std::vector<JobSink> sinks) override {
+    return engine_.submit_copies(std::move(prompt), std::move(params), std::move(sinks));
+  }
   void cancel(JobId id) override { engine_.cancel(id); }
-  void save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {
-    engine_.save_slot(slot, std::move(file_name), std::move(done));
+  JobId save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {
+    return engine_.save_slot(slot, std::move(file_name), std::move(done));
   }
-  void restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {
-    engine_.restore_slot(slot, std::move(file_name), std::move(done));
+  JobId restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {
+    return engine_.restore_slot(slot, std::move(file_name), std::move(done));
   }
-  void erase_slot(std::int64_t slot, SlotActionDone done) override { engine_.erase_slot(slot, std::move(done)); }
+  JobId erase_slot(std::int64_t slot, SlotActionDone done) override { return engine_.erase_slot(slot, std::move(done)); }
   std::vector<SlotSnapshot> slots() const override { return engine_.slots(); }
   EngineMetrics metrics() const override { return engine_.metrics(); }
   std::int64_t slot_context() const noexcept override { return engine_.slot_context(); }

@@ -45,13 +45,8 @@ class GenerationReply final : public PendingReply {
 
   void start(std::function<void()> wake) override {
     mailbox_ = std::make_shared<Mailbox<TaskEvent>>(std::move(wake));
-    for (std::size_t i = 0; i < generation_.tasks.size(); ++i) {
-      const GenerationTask& task = generation_.tasks[i];
-      jobs_.push_back(engine_.submit(task.prompt, task.params, [mailbox = mailbox_, i](JobEvent&& event) {
-        const std::size_t bytes = backlog_bytes(event);
-        mailbox->put({i, std::move(event)}, bytes);
-      }));
-    }
+    const std::size_t copies = static_cast<std::size_t>(generation_.request.copies);
+    for (std::size_t i = 0; i < generation_.tasks.size(); i += copies) submit(i, copies);
   }
 
   ReplyPart poll() override {
@@ -67,6 +62,26 @@ class GenerationReply final : public PendingReply {
   bool overflowing() const override { return mailbox_->overflowing(); }
 
  private:
+  // The tasks of one prompt, which are next to each other: it is computed once for all of them.
+  void submit(std::size_t first, std::size_t copies) {
+    std::vector<std::shared_ptr<const CompletionParams>> params;
+    std::vector<JobSink> sinks;
+    for (std::size_t i = first; i < first + copies; ++i) {
+      params.push_back(generation_.tasks[i].params);
+      sinks.push_back([mailbox = mailbox_, i](JobEvent&& event) {
+        const std::size_t bytes = backlog_bytes(event);
+        mailbox->put({i, std::move(event)}, bytes);
+      });
+    }
+    const TokenIds& prompt = generation_.tasks[first].prompt;
+    if (copies == 1) {
+      jobs_.push_back(engine_.submit(prompt, std::move(params.front()), std::move(sinks.front())));
+      return;
+    }
+    const std::vector<JobId> ids = engine_.submit_copies(prompt, std::move(params), std::move(sinks));
+    jobs_.insert(jobs_.end(), ids.begin(), ids.end());
+  }
+
   bool streams() const noexcept { return generation_.request.stream; }
 
   void handle(std::size_t index, const Started& event, ReplyPart& part) {
@@ -84,8 +99,8 @@ class GenerationReply final : public PendingReply {
   }
 
   void handle(std::size_t index, Done& event, ReplyPart& part) {
-    log_info("task {}: {} prompt tokens, {} of them cached, in {:.1f} ms; {} generated in {:.1f} ms; slot {}",
-             jobs_[index], event.prompt_tokens, event.timings.cache_n, event.timings.prompt_ms,
+    log_info("request {}, task {}: {} prompt tokens, {} of them cached, in {:.1f} ms; {} generated in {:.1f} ms; slot {}",
+             request_id, jobs_[index], event.prompt_tokens, event.timings.cache_n, event.timings.prompt_ms,
              event.timings.predicted_n, event.timings.predicted_ms, event.id_slot);
     --open_;
     if (streams()) {
@@ -101,7 +116,7 @@ class GenerationReply final : public PendingReply {
   }
 
   void handle(std::size_t index, const Failed& event, ReplyPart& part) {
-    log_warning("task {} failed: {}", jobs_[index], event.message);
+    log_warning("request {}, task {} failed: {}", request_id, jobs_[index], event.message);
     cancel();
     if (!streaming_) {
       part.response = error_response(event);

@@ -1,9 +1,9 @@
 #include "server/http.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include "server/json_writer.hpp"
+#include "server/request_head.hpp"
 
 namespace bankml {
 namespace {
@@ -14,21 +14,6 @@ char lower(char c) noexcept {
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) noexcept {
   return std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
-}
-
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    unsigned byte = 0;
-    const char* const digits = text.data() + i + 1;
-    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
-      out += static_cast<char>(byte);
-      i += 2;
-    } else {
-      out += text[i] == '+' ? ' ' : text[i];
-    }
-  }
-  return out;
 }
 
 }  // namespace
@@ -46,8 +31,8 @@ std::string Request::query_value(std::string_view name) const {
     const std::string_view pair = rest.substr(0, rest.find('&'));
     rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
     const std::size_t equals = std::min(pair.find('='), pair.size());
-    if (percent_decoded(pair.substr(0, equals)) != name) continue;
-    return equals == pair.size() ? std::string() : percent_decoded(pair.substr(equals + 1));
+    if (percent_decoded(pair.substr(0, equals), true) != name) continue;
+    return equals == pair.size() ? std::string() : percent_decoded(pair.substr(equals + 1), true);
   }
   return {};
 }

@@ -17,10 +17,11 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 struct Request {
   std::string method;  // "GET"
-  std::string path;    // raw, without the query
+  std::string path;    // decoded, without the query
   std::string query;   // what follows '?', undecoded
   Headers headers;
   std::string body;
+  std::string id;  // of the client or made up: in the answer and in the log
 
   // Value of the first header of that name, any letter case; "" if there is none.
   std::string_view header(std::string_view name) const noexcept;
@@ -58,6 +59,7 @@ class PendingReply {
   virtual bool overflowing() const { return false; }
 
   std::chrono::seconds ping_interval{0};  // silence in a stream before a comment line; 0: never
+  std::string request_id;                 // for the log; set before start()
 };
 
 using Reply = std::variant<Response, std::unique_ptr<PendingReply>>;

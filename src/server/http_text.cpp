@@ -13,12 +13,12 @@ void append_header(std::string& out, std::string_view name, std::string_view val
 }
 
 // What all answers begin with.
-std::string common_head(int status, const Headers& headers, bool keep) {
+std::string common_head(int status, const Headers& headers, KeepAlive keep) {
   std::string out = fmt::format("HTTP/1.1 {} {}\r\n", status, reason_phrase(status));
   append_header(out, "Server", "bankmld");
   for (const auto& [name, value] : headers) append_header(out, name, value);
-  if (keep) {
-    append_header(out, "Keep-Alive", fmt::format("timeout={}, max={}", kKeepAliveSeconds, kMaxRequests));
+  if (keep.kept) {
+    append_header(out, "Keep-Alive", fmt::format("timeout={}, max={}", keep.seconds, kMaxRequests));
   } else {
     append_header(out, "Connection", "close");
   }
@@ -43,6 +43,8 @@ std::string_view reason_phrase(int status) noexcept {
       return "Payload Too Large";
     case 414:
       return "URI Too Long";
+    case 415:
+      return "Unsupported Media Type";
     case 500:
       return "Internal Server Error";
     case 501:
@@ -54,15 +56,16 @@ std::string_view reason_phrase(int status) noexcept {
   }
 }
 
-std::string response_head(const Response& response, const Headers& headers, bool keep) {
+std::string response_head(const Response& response, const Headers& headers, KeepAlive keep) {
   std::string out = common_head(response.status, headers, keep);
   for (const auto& [name, value] : response.headers) append_header(out, name, value);
+  if (response.status == 503) append_header(out, "Retry-After", fmt::to_string(kRetryAfterSeconds));
   append_header(out, "Content-Type", response.content_type);
   append_header(out, "Content-Length", fmt::to_string(response.body.size()));
   return out += "\r\n";
 }
 
-std::string stream_head(const Headers& headers, bool chunked, bool keep) {
+std::string stream_head(const Headers& headers, bool chunked, KeepAlive keep) {
   std::string out = common_head(200, headers, keep);
   append_header(out, "X-Accel-Buffering", "no");
   append_header(out, "Content-Type", "text/event-stream");

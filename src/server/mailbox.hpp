@@ -13,7 +13,7 @@ template <class T>
 class Mailbox {
  public:
   // A client that leaves more than this unread no longer reads.
-  static constexpr std::size_t kMaxItems = 1 << 16, kMaxBytes = std::size_t{256} << 20;
+  static constexpr std::size_t kMaxItems = 1 << 16, kMaxBytes = std::size_t{16} << 20;
 
   // `wake` is called by put() for the first waiting result, and once more when there are too many. It must not block.
   explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}

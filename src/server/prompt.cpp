@@ -103,4 +103,18 @@ std::vector<TokenIds> parse_prompts(const boost::json::value* prompt, const Toke
   return prompts;
 }
 
+std::vector<std::int32_t> find_user_messages(std::span<const TokenId> prompt, std::string_view marker,
+                                             const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> starts;
+  if (marker.empty()) return starts;
+  const TokenIds wanted = tokenizer.encode(marker, false, true);
+  if (wanted.empty()) return starts;
+  for (auto from = prompt.begin();;) {
+    from = std::search(from, prompt.end(), wanted.begin(), wanted.end());
+    if (from == prompt.end()) return starts;
+    starts.push_back(static_cast<std::int32_t>(from - prompt.begin()));
+    from += std::ssize(wanted);
+  }
+}
+
 }  // namespace bankml

@@ -1,6 +1,9 @@
 #pragma once
 // The `prompt` field in all its shapes (docs/http-api.md 8).
 #include <boost/json/value.hpp>
+#include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "bankml/text/tokenizer.hpp"
@@ -17,5 +20,10 @@ std::vector<TokenIds> parse_prompts(const boost::json::value* prompt, const Toke
 // for other elements.
 TokenIds tokenize_mixed(const boost::json::value& content, const Tokenizer& tokenizer, bool add_special,
                         bool parse_special);
+
+// Where messages of the user start in a rendered prompt: the tokens that begin what `marker` is tokenized to, ascending. None for an
+// empty marker.
+std::vector<std::int32_t> find_user_messages(std::span<const TokenId> prompt, std::string_view marker,
+                                             const Tokenizer& tokenizer);
 
 }  // namespace bankml

@@ -1,22 +1,12 @@
 #pragma once
 // The handlers: functions from a request to a reply. They throw Error for what they refuse.
-#include <mutex>
 #include <string>
 
 #include "bankml/server/server.hpp"
 #include "server/http.hpp"
+#include "server/metrics_page.hpp"
 
 namespace bankml {
-
-// What GET /metrics remembers: its throughput gauges show the time since the previous reading.
-class MetricsPage {
- public:
-  std::string render(const EngineMetrics& metrics);
-
- private:
-  std::mutex mutex_;
-  EngineMetrics previous_;
-};
 
 // What handlers work with; valid while the server runs.
 struct RouteContext {

@@ -1,21 +1,21 @@
 #include "bankml/server/server.hpp"
 
-#include <fmt/core.h>
-
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/v6_only.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
 #include <condition_variable>
-#include <filesystem>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -23,24 +23,26 @@
 #include <utility>
 
 #include "bankml/base/log.hpp"
+#include "server/errors.hpp"
+#include "server/http_text.hpp"
+#include "server/listening_socket.hpp"
 #include "server/session.hpp"
 
 namespace bankml {
 namespace {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
-using asio::local::stream_protocol;
 using boost::system::error_code;
-using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
 
-constexpr int kBacklog = 512;
 constexpr int kMinThreads = 5;
 constexpr unsigned kMinWorkers = 2;
 // Connections that have not ended by themselves after that are dropped.
 constexpr auto kStopPatience = std::chrono::seconds(2);
 // After a failed accept, most often for want of file descriptors.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+// Connections beyond the limit that are told so at the same time, and for how long; more are just closed.
+constexpr int kMaxRefusing = 64;
+constexpr auto kRefusalTime = std::chrono::seconds(1);
 
 constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 
@@ -61,10 +63,11 @@ class SessionList {
     std::erase_if(sessions_, [](const auto& known) { return known.expired(); });
     sessions_.push_back(session);
   }
-  void shut_down() {
+  template <class Action>
+  void for_each(Action&& action) {
     const std::lock_guard lock(mutex_);
     for (const auto& known : sessions_) {
-      if (const auto session = known.lock()) session->shut_down();
+      if (const auto session = known.lock()) action(*session);
     }
   }
 
@@ -73,34 +76,34 @@ class SessionList {
   std::list<std::weak_ptr<Session>> sessions_;
 };
 
-struct Listener {
-  virtual ~Listener() = default;
-  virtual void start() = 0;
-  virtual void close() = 0;  // any thread
-  virtual std::string address() const = 0;
-  virtual int port() const { return 0; }
-};
-
-template <class Protocol>
-class ListenerOf : public Listener {
+// Takes the connections of one listening socket.
+class Listener {
  public:
-  ListenerOf(asio::io_context& io, Service& service, SessionList& sessions, asio::thread_pool& workers)
-      : acceptor_(asio::make_strand(io)), io_(io), service_(service), sessions_(sessions), workers_(workers) {}
+  Listener(asio::io_context& io, Service& service, SessionList& sessions, asio::thread_pool& workers,
+           ListeningSocket socket)
+      : socket_(std::move(socket)),
+        acceptor_(asio::make_strand(io)),
+        io_(io),
+        service_(service),
+        sessions_(sessions),
+        workers_(workers) {
+    acceptor_.assign(Protocol(socket_.family(), 0), socket_.release());
+  }
 
-  void start() override { asio::co_spawn(acceptor_.get_executor(), run(), asio::detached); }
-  void close() override {
+  void start() { asio::co_spawn(acceptor_.get_executor(), run(), asio::detached); }
+  // Any thread.
+  void close() {
     asio::post(acceptor_.get_executor(), [this] {
       error_code ignored;
       acceptor_.close(ignored);
+      socket_.remove_path();
     });
   }
-
- protected:
-  using Acceptor = asio::basic_socket_acceptor<Protocol, Strand>;
-  Acceptor& acceptor() noexcept { return acceptor_; }
-  const Acceptor& acceptor() const noexcept { return acceptor_; }
+  const ListeningSocket& socket() const noexcept { return socket_; }
 
  private:
+  using Protocol = asio::generic::stream_protocol;
+
   asio::awaitable<void> run() {
     asio::steady_timer pause(acceptor_.get_executor());
     while (acceptor_.is_open()) {
@@ -113,73 +116,59 @@ class ListenerOf : public Listener {
         co_await pause.async_wait(kToken);
         continue;
       }
-      if constexpr (std::is_same_v<Protocol, tcp>) {
-        error_code ignored;
-        socket.set_option(tcp::no_delay(true), ignored);
-      }
-      auto session = make_session(std::move(socket), service_, workers_);
-      sessions_.add(session);
-      session->start();
+      take(std::move(socket));
     }
   }
 
-  Acceptor acceptor_;
+  void take(Socket socket) {
+    const std::string address = peer_address(socket.native_handle());
+    ConnectionCounter::Ticket ticket = service_.connections().enter(address, service_.policy()->limits);
+    error_code ignored;
+    if (!ticket) {
+      log_warning("too many connections: one of {} is refused", address.empty() ? "a UNIX socket" : address);
+      if (refusing_.load() < kMaxRefusing) {
+        const auto shared = std::make_shared<Socket>(std::move(socket));
+        asio::co_spawn(shared->get_executor(), refuse(shared, refusing_), asio::detached);
+      }
+      return;
+    }
+    if (!address.empty()) socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+    auto session = make_session(std::move(socket), std::move(ticket), service_, workers_);
+    sessions_.add(session);
+    session->start();
+  }
+
+  // What the client sends meanwhile is read, or it would see a reset instead of the answer.
+  static asio::awaitable<void> refuse(std::shared_ptr<Socket> socket, std::atomic<int>& refusing) {
+    ++refusing;
+    asio::steady_timer deadline(socket->get_executor(), kRefusalTime);
+    deadline.async_wait([socket](error_code error) {
+      error_code ignored;
+      if (!error) socket->close(ignored);
+    });
+    auto [error, size] = co_await asio::async_write(*socket, asio::buffer(too_many_connections()), kToken);
+    socket->shutdown(Socket::shutdown_send, error);
+    std::array<char, 4096> unread;
+    while (!error) std::tie(error, size) = co_await socket->async_read_some(asio::buffer(unread), kToken);
+    deadline.cancel();
+    --refusing;
+  }
+
+  static const std::string& too_many_connections() {
+    static const std::string text = [] {
+      const Response response = error_response(ErrorKind::busy, "too many connections: try again later");
+      return response_head(response, {}, {}) + response.body;
+    }();
+    return text;
+  }
+
+  ListeningSocket socket_;
+  std::atomic<int> refusing_ = 0;
+  asio::basic_socket_acceptor<Protocol, Strand> acceptor_;
   asio::io_context& io_;
   Service& service_;
   SessionList& sessions_;
   asio::thread_pool& workers_;
-};
-
-class TcpListener final : public ListenerOf<tcp> {
- public:
-  // `alone`: an IPv6 wildcard then takes IPv4 connections, too.
-  TcpListener(asio::io_context& io, Service& service, SessionList& sessions, asio::thread_pool& workers,
-              const std::string& host, bool alone)
-      : ListenerOf(io, service, sessions, workers), host_(host) {
-    tcp::resolver resolver(io);
-    const ServerOptions& options = service.options();
-    const tcp::endpoint endpoint =
-        *resolver.resolve(host, std::to_string(options.port), tcp::resolver::passive).begin();
-    acceptor().open(endpoint.protocol());
-    acceptor().set_option(tcp::acceptor::reuse_address(true));
-    if (options.reuse_port) acceptor().set_option(ReusePort(true));
-    if (endpoint.protocol() == tcp::v6()) acceptor().set_option(asio::ip::v6_only(!alone));
-    acceptor().bind(endpoint);
-    acceptor().listen(kBacklog);
-    port_ = acceptor().local_endpoint().port();
-  }
-  std::string address() const override {
-    const bool is_v6 = host_.find(':') != std::string::npos;
-    return is_v6 ? fmt::format("http://[{}]:{}", host_, port_) : fmt::format("http://{}:{}", host_, port_);
-  }
-  int port() const override { return port_; }
-
- private:
-  std::string host_;
-  int port_ = 0;
-};
-
-class UnixListener final : public ListenerOf<stream_protocol> {
- public:
-  UnixListener(asio::io_context& io, Service& service, SessionList& sessions, asio::thread_pool& workers,
-               const std::string& path)
-      : ListenerOf(io, service, sessions, workers), path_(path) {
-    // A socket that a former process left behind can't be bound again; anything else at that path is not ours to
-    // remove.
-    if (std::filesystem::is_socket(path)) std::filesystem::remove(path);
-    const stream_protocol::endpoint endpoint(path);
-    acceptor().open(endpoint.protocol());
-    acceptor().bind(endpoint);
-    acceptor().listen(kBacklog);
-  }
-  ~UnixListener() override {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  std::string address() const override { return "unix:" + path_; }
-
- private:
-  std::string path_;
 };
 
 }  // namespace
@@ -187,18 +176,14 @@ class UnixListener final : public ListenerOf<stream_protocol> {
 struct Server::Impl {
   explicit Impl(ServerOptions options) : service(std::move(options)) {}
 
+  void listen(ListeningSocket socket) {
+    listeners.push_back(std::make_unique<Listener>(*io, service, sessions, *workers, std::move(socket)));
+  }
+
   void listen(const std::string& host, bool alone) {
-    try {
-      if (is_unix_path(host)) {
-        listeners.push_back(std::make_unique<UnixListener>(*io, service, sessions, *workers, host));
-      } else {
-        listeners.push_back(std::make_unique<TcpListener>(*io, service, sessions, *workers, host, alone));
-      }
-    } catch (const boost::system::system_error& error) {
-      throw Error(ErrorKind::io, fmt::format("can't listen on {}{}: {}", host,
-                                             is_unix_path(host) ? "" : fmt::format(" port {}", service.options().port),
-                                             error.code().message()));
-    }
+    const ServerOptions& options = service.options();
+    listen(is_unix_path(host) ? ListeningSocket::bind_unix(host)
+                              : ListeningSocket::bind_tcp(host, options.port, options.reuse_port, alone));
   }
 
   void run() {
@@ -233,24 +218,38 @@ void Server::start() {
   }
   impl_->io.emplace();
   impl_->workers.emplace(std::max(kMinWorkers, std::thread::hardware_concurrency()));
-  for (const std::string& host : options.hosts) impl_->listen(host, tcp_hosts == 1);
+  for (const int descriptor : options.listening_sockets) impl_->listen(ListeningSocket::adopt(descriptor));
+  if (options.listening_sockets.empty()) {
+    for (const std::string& host : options.hosts) impl_->listen(host, tcp_hosts == 1);
+  }
   for (const auto& listener : impl_->listeners) listener->start();
   for (int i = thread_count(options.threads); i > 0; --i) impl_->threads.emplace_back([this] { impl_->run(); });
 }
 
 std::vector<std::string> Server::addresses() const {
   std::vector<std::string> addresses;
-  for (const auto& listener : impl_->listeners) addresses.push_back(listener->address());
+  for (const auto& listener : impl_->listeners) addresses.push_back(listener->socket().address());
   return addresses;
 }
 
 int Server::port() const noexcept {
-  const auto found = std::ranges::find_if(impl_->listeners, [](const auto& listener) { return listener->port() != 0; });
-  return found == impl_->listeners.end() ? 0 : (*found)->port();
+  const auto found = std::ranges::find_if(impl_->listeners, [](const auto& listener) { return listener->socket().port() != 0; });
+  return found == impl_->listeners.end() ? 0 : (*found)->socket().port();
 }
 
 void Server::set_ready(App app) {
   impl_->service.set_ready(std::move(app));
+}
+
+void Server::reload(ServerPolicy policy) {
+  impl_->service.reload(std::move(policy));
+}
+
+bool Server::drain(std::chrono::milliseconds patience) {
+  if (!impl_->io) return true;
+  for (const auto& listener : impl_->listeners) listener->close();
+  impl_->sessions.for_each([](Session& session) { session.finish(); });
+  return impl_->service.activity().wait_until_none(patience);
 }
 
 void Server::stop() {
@@ -262,7 +261,7 @@ void Server::stop() {
     std::unique_lock lock(impl_->mutex);
     const auto give_up = std::chrono::steady_clock::now() + kStopPatience;
     while (!all_ended() && std::chrono::steady_clock::now() < give_up) {
-      impl_->sessions.shut_down();
+      impl_->sessions.for_each([](Session& session) { session.shut_down(); });
       impl_->all_ended.wait_for(lock, kAcceptPause, all_ended);
     }
   }

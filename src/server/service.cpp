@@ -8,18 +8,13 @@
 #include "bankml/base/log.hpp"
 #include "server/errors.hpp"
 #include "server/page.hpp"
+#include "server/request_head.hpp"
 
 namespace bankml {
 namespace {
 
-// Takes the same time wherever the first difference is.
-bool equal_in_constant_time(std::string_view a, std::string_view b) noexcept {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const char other = b.empty() ? '\0' : b[i % b.size()];
-    difference |= static_cast<unsigned char>(a[i] ^ other);
-  }
-  return difference == 0;
+Response refusal(int status, std::string_view type, std::string_view message) {
+  return json_response({{"error", {{"code", status}, {"message", message}, {"type", type}}}}, status);
 }
 
 bool is_local_origin(std::string_view origin) {
@@ -30,7 +25,16 @@ bool is_local_origin(std::string_view origin) {
 
 }  // namespace
 
+Service::Service(ServerOptions options)
+    : options_(std::move(options)),
+      policy_(options_.policy),
+      metrics_({.connections = [this] { return connections_.open(); },
+                .refused_connections = [this] { return connections_.refusals(); }}) {}
+
 void Service::set_ready(App app) {
+  if (app.defaults) options_.defaults = *app.defaults;
+  metered_ = std::make_unique<MeteredService>(*app.engine, metrics_.requests(), policy_);
+  app.engine = metered_.get();
   app_storage_ = std::make_unique<const App>(std::move(app));
   app_.store(app_storage_.get(), std::memory_order_release);
 }
@@ -46,19 +50,11 @@ Headers Service::cors_headers(std::string_view origin) const {
   return {{kName, options_.cors_origins}};
 }
 
-bool Service::authorized(const Request& request) const {
-  constexpr std::string_view kBearer = "Bearer ";
+Access Service::access(const Request& request) const {
   static constexpr std::array<std::string_view, 2> kPublic = {"/health", "/v1/health"};
-  if (options_.api_keys.empty() || is_page(request.path) ||
-      std::ranges::find(kPublic, request.path) != kPublic.end()) {
-    return true;
-  }
-  std::string_view given = request.header("Authorization");
-  if (given.empty()) given = request.header("X-Api-Key");
-  if (given.starts_with(kBearer)) given.remove_prefix(kBearer.size());
-  bool found = false;
-  for (const std::string& key : options_.api_keys) found |= equal_in_constant_time(given, key);
-  return found;
+  const Access access = access_of(request, *policy_.get());
+  const bool is_public = is_page(request.path) || std::ranges::find(kPublic, request.path) != kPublic.end();
+  return access == Access::refused && is_public ? Access::user : access;
 }
 
 Reply Service::handle(const Request& request) {
@@ -67,9 +63,8 @@ Reply Service::handle(const Request& request) {
   } catch (...) {
     Response response = current_exception_response();
     // The message may repeat what the client sent.
-    constexpr std::size_t kLogged = 300;
-    log_info("{} {}: {} {}", request.method, std::string_view(request.path).substr(0, kLogged), response.status,
-             std::string_view(response.body).substr(0, kLogged));
+    log_info("request {}: {} {}: {} {}", request.id, request.method, printable_start(request.path), response.status,
+             printable_start(response.body));
     return response;
   }
 }
@@ -90,10 +85,10 @@ Reply Service::route(const Request& request) {
 
   const App* app = app_.load(std::memory_order_acquire);
   if (app == nullptr && !wants_page) throw Error(ErrorKind::busy, "the model is loading");
-  if (!authorized(request)) {
-    return json_response(
-        {{"error", {{"code", 401}, {"message", "the API key is missing or wrong"}, {"type", "authentication_error"}}}},
-        401);
+  const Access allowed = access(request);
+  if (allowed == Access::refused) return refusal(401, "authentication_error", "the API key is missing or wrong");
+  if (allowed != Access::admin && needs_admin(method, path)) {
+    return refusal(403, "permission_error", "this needs an admin key");
   }
   if (wants_page) return page_response(path, request);
   const Handler handler = prefixed ? find_handler(method, path) : nullptr;

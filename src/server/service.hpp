@@ -3,6 +3,9 @@
 #include <atomic>
 #include <memory>
 
+#include "server/connections.hpp"
+#include "server/metered_service.hpp"
+#include "server/policy.hpp"
 #include "server/routes.hpp"
 
 namespace bankml {
@@ -10,10 +13,16 @@ namespace bankml {
 // Any thread may call.
 class Service {
  public:
-  explicit Service(ServerOptions options) : options_(std::move(options)) {}
+  explicit Service(ServerOptions options);
 
   void set_ready(App app);
   const ServerOptions& options() const noexcept { return options_; }
+
+  std::shared_ptr<const ServerPolicy> policy() const { return policy_.get(); }
+  void reload(ServerPolicy policy) { policy_.set(std::move(policy)); }
+
+  ConnectionCounter& connections() noexcept { return connections_; }
+  Activity& activity() noexcept { return activity_; }
 
   // Never throws: what goes wrong is an answer, too.
   Reply handle(const Request& request);
@@ -22,10 +31,14 @@ class Service {
 
  private:
   Reply route(const Request& request);
-  bool authorized(const Request& request) const;
+  Access access(const Request& request) const;
 
-  const ServerOptions options_;
+  ServerOptions options_;  // written before the model is ready, then constant
+  PolicyStore policy_;
+  ConnectionCounter connections_;
+  Activity activity_;
   MetricsPage metrics_;
+  std::unique_ptr<MeteredService> metered_;
   std::unique_ptr<const App> app_storage_;
   std::atomic<const App*> app_ = nullptr;
 };

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -14,9 +13,7 @@
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/error.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -24,6 +21,7 @@
 #include "bankml/base/log.hpp"
 #include "server/errors.hpp"
 #include "server/http_text.hpp"
+#include "server/request_head.hpp"
 
 namespace bankml {
 namespace {
@@ -33,26 +31,26 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 using std::chrono::steady_clock;
 
-// Others are refused before they are routed.
-constexpr std::array kMethods = {http::verb::get,   http::verb::head,    http::verb::post,   http::verb::put,
-                                 http::verb::patch, http::verb::delete_, http::verb::options};
-constexpr std::uint64_t kMaxBody = std::uint64_t{100} << 20;
-constexpr std::size_t kLargeBody = 64 << 10;
-constexpr std::size_t kMaxTarget = 32768, kMaxHeaderLine = 8192, kMaxHeaders = 100;
-constexpr std::size_t kMaxHead = kMaxTarget + kMaxHeaders * kMaxHeaderLine;
+constexpr std::size_t kLargeRequest = 64 << 10;
 // Read ahead while an answer is being made, to notice a client that leaves; after that much the next request has to
 // wait.
 constexpr std::size_t kReadAhead = 64 << 10, kReadStep = 4096;
-constexpr auto kIdleTimeout = std::chrono::seconds(kKeepAliveSeconds);
 // A client that is still sending when it is refused must get the chance to read why.
 constexpr auto kLingerTime = std::chrono::seconds(2);
+// What every answer begins with, and the pause between two bytes of it that are sent ahead to find out whether a client
+// that sends no more still listens; it doubles each time.
+constexpr std::string_view kAnswerStart = "HTTP/1.1 ";
+constexpr auto kFirstProbePause = std::chrono::milliseconds(500);
+
+constexpr std::string_view kPing = ":\n\n";  // a comment, which clients of event streams skip
 
 constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 
 class HttpSession final : public Session, public std::enable_shared_from_this<HttpSession> {
  public:
-  HttpSession(Socket socket, Service& service, asio::thread_pool& workers)
+  HttpSession(Socket socket, ConnectionCounter::Ticket ticket, Service& service, asio::thread_pool& workers)
       : socket_(std::move(socket)),
+        ticket_(std::move(ticket)),
         deadline_(socket_.get_executor()),
         signal_(socket_.get_executor()),
         buffer_(kMaxHead + kReadAhead),
@@ -65,6 +63,13 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
     asio::co_spawn(socket_.get_executor(), serve(shared_from_this()), asio::detached);
   }
 
+  void finish() override {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+      self->finishing_ = true;
+      if (self->idle_) self->close();
+    });
+  }
+
   void shut_down() override {
     asio::post(socket_.get_executor(), [self = shared_from_this()] {
       self->stopping_ = true;
@@ -74,34 +79,43 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
   }
 
  private:
-  using Parser = http::request_parser<http::string_body>;
-
   struct Incoming {
     Request request;
     bool keep_alive = false, chunked = true;  // chunked: whether the client knows chunked answers
   };
 
   asio::awaitable<void> run() {
-    for (int served = 1; !stopping_; ++served) {
+    for (int served = 1; !stopping_ && !finishing_; ++served) {
       std::optional<Incoming> incoming = co_await read_request();
       if (!incoming) break;
-      bool keep = incoming->keep_alive && served < kMaxRequests;
+      const Activity::Scope scope(service_.activity());
+      const auto start = steady_clock::now();
+      may_keep_ = incoming->keep_alive && served < kMaxRequests;
+      status_ = 0;
       Reply reply = co_await handle(incoming->request);
+      bool keep = false;
       if (auto* response = std::get_if<Response>(&reply)) {
-        keep = co_await write_response(std::move(*response), *incoming, keep);
+        keep = co_await write_response(std::move(*response), *incoming);
       } else {
-        keep = co_await write_pending(*std::get<std::unique_ptr<PendingReply>>(reply), *incoming, keep);
+        keep = co_await write_pending(*std::get<std::unique_ptr<PendingReply>>(reply), *incoming);
       }
+      log_answer(incoming->request, steady_clock::now() - start);
       if (!keep) break;
     }
     co_await linger();
     close();
   }
 
+  // Status 0: the client was gone before its answer began.
+  void log_answer(const Request& request, steady_clock::duration time) const {
+    log_trace("request {}: {} {}: status {}, {:.1f} ms", request.id, request.method, printable_start(request.path),
+              status_, std::chrono::duration<double, std::milli>(time).count());
+  }
+
   // Large bodies take long to parse and tokenise: they wait for a worker instead of holding a thread that serves
   // others.
   asio::awaitable<Reply> handle(const Request& request) {
-    if (request.body.size() < kLargeBody) co_return service_.handle(request);
+    if (request.body.size() < kLargeRequest) co_return service_.handle(request);
     const auto work = [](Service& service, const Request& large) -> asio::awaitable<Reply> {
       co_return service.handle(large);
     };
@@ -112,126 +126,147 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
 
   // Nothing if the connection is over; what can't be accepted has been answered then.
   asio::awaitable<std::optional<Incoming>> read_request() {
-    if (buffer_.size() == 0) {
-      arm(kIdleTimeout);
-      const auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(kReadStep), kToken);
-      if (error) co_return std::nullopt;
-      buffer_.commit(size);
+    const std::optional<std::size_t> head = co_await read_head();
+    if (!head) co_return std::nullopt;
+    RequestParser parser;
+    parser.header_limit(static_cast<std::uint32_t>(kMaxHead));
+    parser.body_limit(boost::none);  // which of the limits holds shows in the header
+    error_code error;
+    buffer_.consume(parser.put(asio::buffer(buffer_.data().data(), *head), error));
+    const bool understood = !error || error == http::error::need_more;
+    if (const Refusal refusal = understood ? refused_head(parser) : kMalformed) {
+      co_await refuse(refusal);
+      co_return std::nullopt;
+    }
+    const std::uint64_t limit = body_limit(parser, service_.policy()->limits.body_bytes);
+    if (parser.content_length().value_or(0) > limit) {
+      co_await refuse(kLargeBody);
+      co_return std::nullopt;
+    }
+    parser.body_limit(limit);
+    if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue") && !parser.is_done()) {
+      co_await write("HTTP/1.1 100 Continue\r\n\r\n");
     }
     arm(std::chrono::seconds(service_.options().timeout_s));
-    Parser parser;
-    parser.header_limit(static_cast<std::uint32_t>(kMaxHead));
-    parser.body_limit(kMaxBody);
-    auto [error, size] = co_await http::async_read_header(socket_, buffer_, parser, kToken);
-    if (!error) {
-      if (const int status = refused_head(parser)) {
-        co_await refuse(status);
-        co_return std::nullopt;
-      }
-      if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue") && !parser.is_done()) {
-        co_await write("HTTP/1.1 100 Continue\r\n\r\n");
-        arm(std::chrono::seconds(service_.options().timeout_s));
-      }
-      std::tie(error, size) = co_await http::async_read(socket_, buffer_, parser, kToken);
-    }
+    std::size_t size = 0;
+    std::tie(error, size) = co_await http::async_read(socket_, buffer_, parser, kToken);
     disarm();
     if (error) {
-      if (const int status = refused_error(error)) co_await refuse(status);
+      if (const Refusal refusal = refused_error(error)) co_await refuse(refusal);
       co_return std::nullopt;
     }
     co_return to_incoming(parser);
   }
 
-  static int refused_head(const Parser& parser) {
-    const auto& message = parser.get();
-    if (std::ranges::find(kMethods, message.method()) == kMethods.end()) return 400;
-    if (message.target().size() > kMaxTarget) return 414;
-    std::size_t headers = 0;
-    for (const auto& field : message) {
-      constexpr std::size_t kSeparator = 2;
-      if (++headers > kMaxHeaders || field.name_string().size() + kSeparator + field.value().size() > kMaxHeaderLine) {
-        return 400;
+  // The size of the head that stands in the buffer.
+  asio::awaitable<std::optional<std::size_t>> read_head() {
+    HeadScanner scanner;
+    const ServerLimits limits = service_.policy()->limits;
+    idle_ = buffer_.size() == 0;
+    arm(std::chrono::seconds(idle_ ? limits.idle_timeout_s : limits.header_timeout_s));
+    for (;;) {
+      const auto data = buffer_.data();
+      const HeadScanner::Found found = scanner.scan({static_cast<const char*>(data.data()), data.size()});
+      if (found.refusal || found.size != 0) {
+        disarm();
+        if (found.refusal) co_await refuse(found.refusal);
+        co_return found.refusal ? std::nullopt : std::optional(found.size);
       }
+      const auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(kReadStep), kToken);
+      if (error) co_return std::nullopt;
+      buffer_.commit(size);
+      if (std::exchange(idle_, false)) arm(std::chrono::seconds(limits.header_timeout_s));
     }
-    return 0;
   }
 
-  // The status that answers an error of the parser; 0 if the connection itself is at its end.
-  int refused_error(const error_code& error) const {
-    if (error == http::error::body_limit) return 413;
-    if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-      return first_line_size() > kMaxTarget ? 414 : 400;
-    }
+  // What answers an error of the parser; nothing if the connection itself is at its end.
+  static Refusal refused_error(const error_code& error) {
+    if (error == http::error::body_limit) return kLargeBody;
     const bool ended = error == http::error::end_of_stream || error == http::error::partial_message;
-    return !ended && error.category() == http::make_error_code(http::error::bad_value).category() ? 400 : 0;
+    const bool of_parser = error.category() == http::make_error_code(http::error::bad_value).category();
+    return !ended && of_parser ? kMalformed : Refusal{};
   }
 
-  std::size_t first_line_size() const {
-    const auto data = buffer_.data();
-    const std::string_view text(static_cast<const char*>(data.data()), data.size());
-    return std::min(text.find('\n'), text.size());
-  }
-
-  static Incoming to_incoming(Parser& parser) {
+  static Incoming to_incoming(RequestParser& parser) {
     auto message = parser.release();
     Incoming incoming;
     incoming.keep_alive = message.keep_alive();
     incoming.chunked = message.version() >= 11;
     Request& request = incoming.request;
     request.method = message.method_string();
-    const std::string_view target(message.target().data(), message.target().size());
+    std::string_view target(message.target().data(), message.target().size());
+    target = target.substr(0, target.find('#'));
     const std::size_t question = std::min(target.find('?'), target.size());
-    request.path = target.substr(0, question);
+    request.path = percent_decoded(target.substr(0, question), false);
     request.query = target.substr(std::min(question + 1, target.size()));
     for (const auto& field : message) request.headers.emplace_back(field.name_string(), field.value());
+    request.id = request_id(request.header("X-Request-Id"));
     request.body = std::move(message.body());
     return incoming;
   }
 
-  asio::awaitable<void> refuse(int status) {
-    const std::string message(reason_phrase(status));
-    const boost::json::object error{{"code", status}, {"message", message}, {"type", "invalid_request_error"}};
-    Response response = json_response(boost::json::object{{"error", error}}, status);
-    const Incoming unknown;
-    co_await write_response(std::move(response), unknown, false);
+  asio::awaitable<void> refuse(Refusal refusal) {
+    const boost::json::object error{
+        {"code", refusal.status}, {"message", refusal.why}, {"type", "invalid_request_error"}};
+    Response response = json_response(boost::json::object{{"error", error}}, refusal.status);
+    Incoming unknown;
+    unknown.request.id = request_id({});
+    may_keep_ = false;
+    co_await write_response(std::move(response), unknown);
   }
 
   // --- writing ---
 
-  // Each returns whether the connection can be used again.
-
-  asio::awaitable<bool> write_response(Response response, const Incoming& incoming, bool keep) {
-    keep = keep && response.status < 400;
-    std::string text = response_head(response, service_.cors_headers(incoming.request.header("Origin")), keep);
-    if (incoming.request.method != "HEAD") text += response.body;
-    co_return co_await write(text) && keep;
+  KeepAlive keep_alive() const {
+    return {.kept = may_keep_ && !finishing_, .seconds = service_.policy()->limits.idle_timeout_s};
   }
 
-  asio::awaitable<bool> write_pending(PendingReply& reply, const Incoming& incoming, bool keep) {
+  Headers common_headers(const Request& request) const {
+    Headers headers = service_.cors_headers(request.header("Origin"));
+    headers.emplace_back("X-Request-Id", request.id);
+    return headers;
+  }
+
+  // Each returns whether the connection can be used again.
+
+  asio::awaitable<bool> write_response(Response response, const Incoming& incoming) {
+    may_keep_ = may_keep_ && response.status < 400;
+    status_ = response.status;
+    const KeepAlive keep = keep_alive();
+    std::string text = response_head(response, common_headers(incoming.request), keep);
+    if (incoming.request.method != "HEAD") text += response.body;
+    co_return co_await write(std::string_view(text).substr(std::exchange(sent_ahead_, 0))) && keep.kept;
+  }
+
+  asio::awaitable<bool> write_pending(PendingReply& reply, const Incoming& incoming) {
     reply_ = &reply;
-    begun_ = false;
+    reply.request_id = incoming.request.id;
+    begun_ = client_left_ = input_ended_ = false;
+    bool keep = false;
     std::optional<Response> failure;
     try {
-      keep = co_await write_parts(reply, incoming, keep);
+      keep = co_await write_parts(reply, incoming);
     } catch (...) {
       failure = current_exception_response();
     }
     co_await stop_watching();
     if (!failure) co_return keep;
-    log_error("{} {}: {}", incoming.request.method, incoming.request.path, failure->body);
+    log_error("request {}: {} {}: {}", incoming.request.id, incoming.request.method,
+              printable_start(incoming.request.path), failure->body);
     // What has begun as a stream can only be cut off.
-    if (!begun_) co_await write_response(std::move(*failure), incoming, false);
+    if (!begun_) co_await write_response(std::move(*failure), incoming);
     co_return false;
   }
 
-  asio::awaitable<bool> write_parts(PendingReply& reply, const Incoming& incoming, bool keep) {
+  asio::awaitable<bool> write_parts(PendingReply& reply, const Incoming& incoming) {
     reply.start([weak = weak_from_this(), executor = socket_.get_executor()] {
       asio::post(executor, [weak] {
         if (const auto self = weak.lock()) self->wake();
       });
     });
-    keep = keep && incoming.chunked;
-    steady_clock::time_point last_write = steady_clock::now();
+    may_keep_ = may_keep_ && incoming.chunked;
+    bool keep = false;
+    last_write_ = steady_clock::now();
     while (!client_left_ && !stopping_) {
       watch();
       woken_ = false;
@@ -239,31 +274,57 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
       if (part.response) {
         begun_ = true;
         co_await stop_watching();
-        co_return co_await write_response(std::move(*part.response), incoming, keep);
+        co_return co_await write_response(std::move(*part.response), incoming);
       }
       std::string text;
       if (part.streaming && !begun_) {
         begun_ = true;
-        text = stream_head(service_.cors_headers(incoming.request.header("Origin")), incoming.chunked, keep);
+        status_ = 200;
+        const KeepAlive kept = keep_alive();
+        keep = kept.kept;
+        text = stream_head(common_headers(incoming.request), incoming.chunked, kept);
+        text.erase(0, std::exchange(sent_ahead_, 0));
       }
-      if (begun_ && part.text.empty() && ping_due(reply, last_write)) part.text = ":\n\n";
+      if (begun_ && part.text.empty() && ping_due(reply)) part.text = kPing;
       append_chunk(text, part.text, part.finished, incoming.chunked);
+      if (text.empty() && input_ended_ && steady_clock::now() >= next_probe_) text = probe(incoming.chunked);
       if (!text.empty()) {
         if (!co_await write(text)) co_return false;
-        last_write = steady_clock::now();
+        last_write_ = steady_clock::now();
       }
       if (part.finished) co_return keep;
       // During the write nobody waited for the signal.
       if (woken_ || client_left_ || stopping_) continue;
-      const bool pings = begun_ && reply.ping_interval.count() > 0;
-      signal_.expires_at(pings ? last_write + reply.ping_interval : steady_clock::time_point::max());
+      signal_.expires_at(next_turn(reply));
       co_await signal_.async_wait(kToken);
     }
     co_return false;
   }
 
-  static bool ping_due(const PendingReply& reply, steady_clock::time_point last_write) {
-    return reply.ping_interval.count() > 0 && steady_clock::now() >= last_write + reply.ping_interval;
+  // When something is due although nothing has happened.
+  steady_clock::time_point next_turn(const PendingReply& reply) const {
+    const bool pings = begun_ && reply.ping_interval.count() > 0;
+    const auto ping = pings ? last_write_ + reply.ping_interval : steady_clock::time_point::max();
+    return input_ended_ ? std::min(ping, next_probe_) : ping;
+  }
+
+  bool ping_due(const PendingReply& reply) const {
+    return reply.ping_interval.count() > 0 && steady_clock::now() >= last_write_ + reply.ping_interval;
+  }
+
+  // The end of a client's input says that it sends no more, or that it has left: which of the two shows only when
+  // something is sent to it. So the answer's first bytes, the same whatever becomes of it, go out one at a time, and
+  // comments once it has begun. A client that has left answers with a reset, which the wait for errors sees.
+  std::string probe(bool chunked) {
+    probe_pause_ *= 2;
+    next_probe_ = steady_clock::now() + probe_pause_;
+    std::string text;
+    if (begun_) {
+      append_chunk(text, kPing, false, chunked);
+    } else if (sent_ahead_ < kAnswerStart.size()) {
+      text = kAnswerStart[sent_ahead_++];
+    }
+    return text;
   }
 
   asio::awaitable<bool> write(std::string_view text) {
@@ -286,13 +347,17 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
 
   // Reads what comes: the start of the next request, or the end of the connection.
   void watch() {
-    if (watching_ || buffer_.size() >= kReadAhead) return;
+    if (watching_ || input_ended_ || buffer_.size() >= kReadAhead) return;
     watching_ = true;
     socket_.async_read_some(buffer_.prepare(kReadStep),
                             [self = shared_from_this()](error_code error, std::size_t size) {
                               self->watching_ = false;
                               self->buffer_.commit(size);
-                              if (error && error != asio::error::operation_aborted) self->client_left_ = true;
+                              if (error == asio::error::eof) {
+                                self->note_end_of_input();
+                              } else if (error && error != asio::error::operation_aborted) {
+                                self->client_left_ = true;
+                              }
                               if (!error && self->reply_ != nullptr) {
                                 self->watch();
                               } else {
@@ -301,13 +366,25 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
                             });
   }
 
+  void note_end_of_input() {
+    input_ended_ = true;
+    probe_pause_ = kFirstProbePause;
+    next_probe_ = steady_clock::now();
+    watching_errors_ = true;
+    socket_.async_wait(Socket::wait_error, [self = shared_from_this()](error_code error) {
+      self->watching_errors_ = false;
+      if (!error) self->client_left_ = true;
+      self->signal_.cancel();
+    });
+  }
+
   asio::awaitable<void> stop_watching() {
     reply_ = nullptr;
-    if (watching_) {
+    if (watching_ || watching_errors_) {
       error_code ignored;
       socket_.cancel(ignored);
     }
-    while (watching_) {
+    while (watching_ || watching_errors_) {
       signal_.expires_at(steady_clock::time_point::max());
       co_await signal_.async_wait(kToken);
     }
@@ -346,20 +423,30 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
   }
 
   Socket socket_;
+  const ConnectionCounter::Ticket ticket_;
   asio::steady_timer deadline_;  // of the current read or write
   asio::steady_timer signal_;    // cancelled when something has happened; expires when a ping is due
   boost::beast::flat_buffer buffer_;
   Service& service_;
   asio::thread_pool& workers_;
   PendingReply* reply_ = nullptr;  // the one being answered
-  bool begun_ = false;             // whether some of its answer has been sent
-  bool woken_ = false, watching_ = false, client_left_ = false, stopping_ = false;
+  int status_ = 0;                 // of its answer
+  bool begun_ = false;             // whether its header has been sent
+  std::size_t sent_ahead_ = 0;     // bytes of kAnswerStart that have been sent before it
+  steady_clock::time_point last_write_, next_probe_;
+  steady_clock::duration probe_pause_{};
+  bool may_keep_ = false;     // whether client and answer allow to use the connection again
+  bool idle_ = false;         // between two requests
+  bool input_ended_ = false;  // the client has sent all it will
+  bool woken_ = false, watching_ = false, watching_errors_ = false;
+  bool client_left_ = false, finishing_ = false, stopping_ = false;
 };
 
 }  // namespace
 
-std::shared_ptr<Session> make_session(Socket socket, Service& service, asio::thread_pool& workers) {
-  return std::make_shared<HttpSession>(std::move(socket), service, workers);
+std::shared_ptr<Session> make_session(Socket socket, ConnectionCounter::Ticket ticket, Service& service,
+                                      asio::thread_pool& workers) {
+  return std::make_shared<HttpSession>(std::move(socket), std::move(ticket), service, workers);
 }
 
 }  // namespace bankml

@@ -6,6 +6,7 @@
 #include <boost/asio/thread_pool.hpp>
 #include <memory>
 
+#include "server/connections.hpp"
 #include "server/service.hpp"
 
 namespace bankml {
@@ -17,12 +18,15 @@ class Session {
  public:
   virtual ~Session() = default;
   virtual void start() = 0;
+  // Any thread: no further requests. The connection closes at once if it is idle, else after the present answer.
+  virtual void finish() = 0;
   // Any thread: gives up what is running and closes the connection.
   virtual void shut_down() = 0;
 };
 
 // The session keeps itself alive from start() until its connection is closed. `service` outlives it.
 // `workers` handle large requests and are joined before the session is destroyed.
-std::shared_ptr<Session> make_session(Socket socket, Service& service, boost::asio::thread_pool& workers);
+std::shared_ptr<Session> make_session(Socket socket, ConnectionCounter::Ticket ticket, Service& service,
+                                      boost::asio::thread_pool& workers);
 
 }  // namespace bankml

@@ -1,6 +1,7 @@
 // POST /slots/{id}?action=save|restore|erase (docs/prompt-cache.md 6).
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <boost/json/object.hpp>
 #include <cctype>
 #include <charconv>
@@ -23,7 +24,9 @@ class SlotActionReply final : public PendingReply {
   SlotActionReply(CompletionService& engine, SlotAction action, std::int64_t slot, std::string file_name)
       : engine_(engine), action_(action), slot_(slot), file_name_(std::move(file_name)) {}
   ~SlotActionReply() override {
-    if (mailbox_) mailbox_->close();
+    if (!mailbox_) return;
+    mailbox_->close();
+    engine_.cancel(job_);
   }
 
   void start(std::function<void()> wake) override {
@@ -33,13 +36,13 @@ class SlotActionReply final : public PendingReply {
     };
     switch (action_) {
       case SlotAction::save:
-        engine_.save_slot(slot_, file_name_, std::move(done));
+        job_ = engine_.save_slot(slot_, file_name_, std::move(done));
         break;
       case SlotAction::restore:
-        engine_.restore_slot(slot_, file_name_, std::move(done));
+        job_ = engine_.restore_slot(slot_, file_name_, std::move(done));
         break;
       case SlotAction::erase:
-        engine_.erase_slot(slot_, std::move(done));
+        job_ = engine_.erase_slot(slot_, std::move(done));
         break;
     }
   }
@@ -79,6 +82,7 @@ class SlotActionReply final : public PendingReply {
   const SlotAction action_;
   const std::int64_t slot_;
   const std::string file_name_;
+  JobId job_ = 0;
   std::shared_ptr<Mailbox<SlotOutcome>> mailbox_;
 };
 
@@ -92,6 +96,18 @@ std::int64_t parse_slot(std::string_view text) {
     throw Error(ErrorKind::invalid_request, fmt::format("slot id: expected an integer, got '{}'", text));
   }
   return slot;
+}
+
+// Of an action that is given several times the last one counts, as with llama-server.
+std::string action_name(std::string_view query) {
+  std::string name;
+  while (!query.empty()) {
+    Request parameter;
+    parameter.query = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), parameter.query.size() + 1));
+    if (std::string value = parameter.query_value("action"); !value.empty()) name = std::move(value);
+  }
+  return name;
 }
 
 SlotAction parse_action(std::string_view name) {
@@ -110,7 +126,7 @@ Reply post_slot_action(const RouteContext& context, const Request& request) {
   }
   const std::string_view id = std::string_view(request.path).substr(request.path.rfind(kPrefix) + kPrefix.size());
   const std::int64_t slot = parse_slot(id);
-  const SlotAction action = parse_action(request.query_value("action"));
+  const SlotAction action = parse_action(action_name(request.query));
   std::string file_name;
   if (action != SlotAction::erase) {
     const boost::json::object body = parse_body(request.body);

@@ -106,8 +106,11 @@ std::set<TokenId> collect_eog(const SpecialTokens& tokens, Vocabulary& vocabular
   }
   const auto both = [&](std::string_view a, std::string_view b) { return vocabulary.find(a) && vocabulary.find(b); };
   if (both("<|return|>", "<|call|>") || both("<|calls|>", "<|flush|>")) {
-    // There <|end|> ends a message, not the answer.
-    if (const auto end = vocabulary.find("<|end|>")) eog.erase(*end);
+    // There <|end|> ends a message, not the answer, and is written as text.
+    if (const auto end = vocabulary.find("<|end|>")) {
+      eog.erase(*end);
+      vocabulary.set(*end, kUserDefined);
+    }
   }
   if (vocabulary.find("<|tool_response>")) {
     if (const auto id = vocabulary.find("</s>")) {

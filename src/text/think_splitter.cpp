@@ -7,6 +7,11 @@
 namespace bankml {
 namespace {
 
+// Of models whose answers are a chain of messages, each with a channel: "<|start|>assistant<|channel|>analysis<|message|>"
+// and text up to "<|end|>". What isn't analysis is content.
+constexpr std::string_view kChannel = "<|channel|>", kAnalysis = "<|channel|>analysis", kMessage = "<|message|>",
+                           kMessageStart = "<|start|>", kMessageEnd = "<|end|>";
+
 constexpr std::string_view kSpace = " \t\n\v\f\r";
 
 std::string_view without_leading_space(std::string_view text) {
@@ -27,11 +32,31 @@ std::size_t partial_tag(std::string_view text, std::string_view tag) {
   return n;
 }
 
+// Whether `text` begins with the tag or, as far as it goes, like it.
+bool could_be(std::string_view text, std::string_view tag) {
+  return text.starts_with(tag) || tag.starts_with(text);
+}
+
+// Moves what is certain from `pending`; says whether a message ended.
+bool read_content(std::string& out, std::string& pending, bool in_message) {
+  const std::size_t end = in_message ? pending.find(kMessageEnd) : std::string::npos;
+  const std::size_t held = in_message ? partial_tag(pending, kMessageEnd) : 0;
+  const std::size_t certain = end != std::string::npos ? end : pending.size() - held;
+  out += pending.substr(0, certain);
+  pending.erase(0, end != std::string::npos ? end + kMessageEnd.size() : certain);
+  return end != std::string::npos;
+}
+
 }  // namespace
 
 ThinkSplitter::ThinkSplitter(const ThinkTags& tags, std::string_view generation_prompt) {
   std::tie(start_, start_space_) = cut_tag(tags.start);
   std::tie(end_, end_space_) = cut_tag(tags.end);
+  if (start_.starts_with(kChannel)) {
+    start_ = kChannel;
+    end_ = kMessageEnd;
+    end_space_ = {};
+  }
   if (end_.empty()) {
     state_ = State::content;
   } else if (start_.empty()) {
@@ -59,16 +84,24 @@ bool ThinkSplitter::step(Parts& parts) {
     case State::reasoning:
       return read_reasoning(parts);
     case State::end_space:
-      return skip_space(end_space_, State::content);
+      return skip_space(end_space_, start_ == kChannel ? State::before : State::content);
     case State::content:
-      parts.content += std::exchange(pending_, {});
-      return false;
+      return read_content(parts.content, pending_, start_ == kChannel) && (state_ = State::before, true);
   }
   return false;
 }
 
 bool ThinkSplitter::find_start() {
   const std::string_view text = without_leading_space(pending_);
+  if (start_ == kChannel && (could_be(text, kChannel) || could_be(text, kMessageStart))) {
+    const std::size_t header = pending_.find(kMessage);
+    if (header == std::string::npos) return false;
+    const bool thinks = std::string_view(pending_).substr(0, header).find(kAnalysis) != std::string_view::npos;
+    pending_.erase(0, header + kMessage.size());
+    reasons_ = false;
+    state_ = thinks ? State::reasoning : State::content;
+    return true;
+  }
   if (text.size() < start_.size() && start_.starts_with(text)) return false;
   const bool found = text.starts_with(start_);
   pending_ = text.substr(found ? start_.size() : 0);

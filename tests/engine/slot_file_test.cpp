@@ -104,6 +104,40 @@ class SlotFileTest : public ::testing::Test {
   SlotFileFormat format = small_format();
 };
 
+SlotFileFormat with_a_window(SlotFileFormat format) {
+  format.window_layers = {{4, 6}};
+  format.window = 3;
+  return format;
+}
+
+TEST_F(SlotFileTest, GivesBackTheRowsOfLayersWithAWindowInTheirOrder) {
+  const SlotFileFormat windowed = with_a_window(format);
+  const std::vector<TokenId> tokens = {1, 999, 0, 5};
+  const std::vector<std::int32_t> window_tokens = {3, 1, 2};
+  const std::uint64_t written = write_slot_file(path, tokens, windowed, fill, window_tokens);
+  EXPECT_EQ(written, fs::file_size(path));
+  const SlotFile file = SlotFile::open(path, windowed, kContext, kVocab);
+  EXPECT_EQ(file.window_tokens(), window_tokens);
+  std::vector<std::size_t> sizes;
+  file.read_cells([&](std::size_t cell, std::span<const std::byte> rows) {
+    sizes.push_back(rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i], row_byte(cell, i)) << "cell " << cell;
+  });
+  const std::size_t all = format.cell_bytes();
+  EXPECT_THAT(sizes, ElementsAre(all, all, all, all, 10, 10, 10));
+}
+
+TEST_F(SlotFileTest, RefusesOtherTokensThanTheLastOnesInLayersWithAWindow) {
+  format = with_a_window(format);
+  const std::vector<TokenId> tokens = {1, 999, 0, 5};
+  write_slot_file(path, tokens, format, fill, std::vector<std::int32_t>{3, 0, 2});
+  EXPECT_THAT(refusal(), HasSubstr("expected token 1 in layers with a window, got 0"));
+  write_slot_file(path, tokens, format, fill, std::vector<std::int32_t>{3, 2});
+  EXPECT_THAT(refusal(), HasSubstr("expected 3 tokens in layers with a window, got 2"));
+  write_slot_file(path, tokens, small_format(), fill);
+  EXPECT_NE(refusal(), "");
+}
+
 TEST_F(SlotFileTest, GivesBackTokensAndRows) {
   const std::vector<TokenId> tokens = {1, 999, 0, 5};
   const std::uint64_t written = write(tokens);

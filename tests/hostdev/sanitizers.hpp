@@ -18,7 +18,8 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef HOSTDEV_MEMCHECK
+#if __has_include(<valgrind/memcheck.h>) && !defined(HOSTDEV_TSAN) && !defined(__SANITIZE_ADDRESS__)
+#define HOSTDEV_MEMCHECK  // costs nothing outside Valgrind
 #include <valgrind/memcheck.h>
 #endif
 

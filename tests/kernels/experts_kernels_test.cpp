@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <list>
 #include <random>
 #include <vector>
 
@@ -32,9 +33,10 @@ class ExpertKernels : public testing::TestWithParam<host::Order> {
     const Buffer scores = bench.upload(floats(s.rows * s.experts)), x = bench.upload(floats(s.rows * s.dim));
     const Buffer up_bias = bench.upload(floats(s.experts * s.hidden)), down_bias = bench.upload(floats(s.experts * s.dim));
     const Buffer residual = bench.upload(floats(s.rows * s.dim)), shared = bench.upload(floats(s.rows * s.dim));
-    std::vector<std::byte> sources[2];  // the CPU backend reads floats where they are
-    const auto weight = [&](std::vector<std::byte>& all, int rows, int cols) {
+    std::list<std::vector<std::byte>> sources;  // a weight may go on reading them
+    const auto weight = [&](int rows, int cols) {
       const std::size_t bytes = row_bytes(s.type, cols) * static_cast<std::size_t>(rows), gap = 64;
+      std::vector<std::byte>& all = sources.emplace_back();
       for (int e = 0; e < s.experts; ++e) {
         const std::vector<std::byte> one = test::random_weight(s.type, rows, cols, random);
         all.insert(all.end(), one.begin(), one.end());
@@ -42,7 +44,7 @@ class ExpertKernels : public testing::TestWithParam<host::Order> {
       }
       return device.load_experts(s.type, s.experts, rows, cols, all.data(), bytes + gap);
     };
-    const auto up = weight(sources[0], s.hidden, s.dim), down = weight(sources[1], s.dim, s.hidden);
+    const auto up = weight(s.hidden, s.dim), down = weight(s.dim, s.hidden);
     const int pairs = s.rows * s.used;
     const auto floats_on_device = [&](int n) { return device.allocate(static_cast<std::size_t>(n) * sizeof(float)); };
     const Buffer hidden = floats_on_device(pairs * s.hidden), out = floats_on_device(pairs * s.dim);

@@ -32,15 +32,15 @@ class KvPoolTest : public ::testing::Test {
 
   void extend(KvSequence& sequence, std::int64_t n) { sequence.extend(n, pool, *stream); }
   static void mark(const KvSequence& sequence, std::size_t block, char c) {
-    std::memset(sequence.blocks()[block].data(), c, 16);
+    std::memset(sequence.part(KvPart::full).blocks()[block].data(), c, 16);
   }
   static char marked(const KvSequence& sequence, std::size_t block) {
-    return static_cast<char>(sequence.blocks()[block].data()[0]);
+    return static_cast<char>(sequence.part(KvPart::full).blocks()[block].data()[0]);
   }
 };
 
 // 2 layers x (K + V) x 3 heads x 64 positions x 64 values x 2 bytes.
-TEST_F(KvPoolTest, ABlockHoldsSixtyFourPositionsOfAllLayers) { EXPECT_EQ(pool.block_bytes(), 2u * 2 * 3 * 64 * 64 * 2); }
+TEST_F(KvPoolTest, ABlockHoldsSixtyFourPositionsOfAllLayers) { EXPECT_EQ(pool.block_bytes(KvPart::full), 2u * 2 * 3 * 64 * 64 * 2); }
 
 // docs/prompt-cache.md: 24 + 12 n + layers x (24 + n x (K row + V row)).
 TEST_F(KvPoolTest, CountsBytesAsThePeerDoes) {
@@ -59,7 +59,7 @@ TEST_F(KvPoolTest, GivesBlocksBackWhenASequenceIsCut) {
   EXPECT_EQ(pool.blocks_in_use(), 3u);
   sequence.truncate(64);
   EXPECT_EQ(pool.blocks_in_use(), 1u);
-  EXPECT_EQ(sequence.cells(), 64);
+  EXPECT_EQ(sequence.part(KvPart::full).cells(), 64);
   sequence.truncate(0);
   EXPECT_EQ(pool.blocks_in_use(), 0u);
 }
@@ -69,7 +69,7 @@ TEST_F(KvPoolTest, ACopySharesTheBlocks) {
   extend(sequence, 130);
   const KvSequence saved = sequence;
   EXPECT_EQ(pool.blocks_in_use(), 3u);
-  EXPECT_EQ(saved.blocks()[2].data(), sequence.blocks()[2].data());
+  EXPECT_EQ(saved.part(KvPart::full).blocks()[2].data(), sequence.part(KvPart::full).blocks()[2].data());
 }
 
 TEST_F(KvPoolTest, CopiesASharedBlockBeforeItIsWritten) {
@@ -82,16 +82,16 @@ TEST_F(KvPoolTest, CopiesASharedBlockBeforeItIsWritten) {
   mark(sequence, 1, 'x');
   EXPECT_EQ(marked(saved, 1), 'b');
   EXPECT_EQ(marked(sequence, 0), 'a');
-  EXPECT_EQ(saved.blocks()[0].data(), sequence.blocks()[0].data()) << "what isn't written stays shared";
+  EXPECT_EQ(saved.part(KvPart::full).blocks()[0].data(), sequence.part(KvPart::full).blocks()[0].data()) << "what isn't written stays shared";
   EXPECT_EQ(pool.blocks_in_use(), 3u);
 }
 
 TEST_F(KvPoolTest, WritesInPlaceWhereNothingIsShared) {
   KvSequence sequence;
   extend(sequence, 100);
-  const std::byte* block = sequence.blocks()[1].data();
+  const std::byte* block = sequence.part(KvPart::full).blocks()[1].data();
   extend(sequence, 128);
-  EXPECT_EQ(sequence.blocks()[1].data(), block);
+  EXPECT_EQ(sequence.part(KvPart::full).blocks()[1].data(), block);
 }
 
 TEST_F(KvPoolTest, RefusesMoreBlocksThanItMayTakeAndLeavesTheSequenceAsItWas) {
@@ -99,7 +99,7 @@ TEST_F(KvPoolTest, RefusesMoreBlocksThanItMayTakeAndLeavesTheSequenceAsItWas) {
   KvSequence sequence;
   sequence.extend(128, small, *stream);
   EXPECT_THROW(sequence.extend(129, small, *stream), Error);
-  EXPECT_EQ(sequence.cells(), 128);
+  EXPECT_EQ(sequence.part(KvPart::full).cells(), 128);
   EXPECT_EQ(small.blocks_in_use(), 2u);
 }
 
@@ -110,11 +110,11 @@ TEST_F(KvPoolTest, FillsTheLowestFreeCellsAfterPositionsWereDropped) {
   const KvSequence::Run runs[] = {{0, 2, 0}, {5, 5, 2}};
   sequence.keep(runs, pool, *stream);
   EXPECT_EQ(sequence.length(), 7);
-  EXPECT_THAT(sequence.position_of(), ElementsAre(0, 1, -1, -1, -1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(sequence.part(KvPart::full).position_of(), ElementsAre(0, 1, -1, -1, -1, 2, 3, 4, 5, 6));
   extend(sequence, 11);
-  EXPECT_THAT(sequence.position_of(), ElementsAre(0, 1, 7, 8, 9, 2, 3, 4, 5, 6, 10));
-  EXPECT_EQ(sequence.cell_of(7), 2);
-  EXPECT_EQ(sequence.cell_of(10), 10);
+  EXPECT_THAT(sequence.part(KvPart::full).position_of(), ElementsAre(0, 1, 7, 8, 9, 2, 3, 4, 5, 6, 10));
+  EXPECT_EQ(sequence.part(KvPart::full).cell_of(7), 2);
+  EXPECT_EQ(sequence.part(KvPart::full).cell_of(10), 10);
 }
 
 TEST_F(KvPoolTest, FreesTheCellsOfPositionsThatAreCut) {
@@ -123,11 +123,11 @@ TEST_F(KvPoolTest, FreesTheCellsOfPositionsThatAreCut) {
   const KvSequence::Run runs[] = {{0, 1, 0}, {3, 3, 1}};
   sequence.keep(runs, pool, *stream);
   extend(sequence, 6);
-  EXPECT_THAT(sequence.position_of(), ElementsAre(0, 4, 5, 1, 2, 3));
+  EXPECT_THAT(sequence.part(KvPart::full).position_of(), ElementsAre(0, 4, 5, 1, 2, 3));
   sequence.truncate(4);
-  EXPECT_THAT(sequence.position_of(), ElementsAre(0, -1, -1, 1, 2, 3));
+  EXPECT_THAT(sequence.part(KvPart::full).position_of(), ElementsAre(0, -1, -1, 1, 2, 3));
   extend(sequence, 5);
-  EXPECT_EQ(sequence.cell_of(4), 1);
+  EXPECT_EQ(sequence.part(KvPart::full).cell_of(4), 1);
 }
 
 TEST_F(KvPoolTest, IsInOrderAgainWhenOnlyThePrefixIsLeft) {
@@ -135,7 +135,7 @@ TEST_F(KvPoolTest, IsInOrderAgainWhenOnlyThePrefixIsLeft) {
   extend(sequence, 6);
   const KvSequence::Run runs[] = {{0, 4, 0}};
   sequence.keep(runs, pool, *stream);
-  EXPECT_TRUE(sequence.in_order());
+  EXPECT_TRUE(sequence.part(KvPart::full).in_order());
   EXPECT_EQ(sequence.length(), 4);
 }
 
@@ -145,8 +145,8 @@ TEST_F(KvPoolTest, MovedCellsAreNoLongerShared) {
   const KvSequence saved = sequence;
   const KvSequence::Run runs[] = {{0, 1, 0}, {65, 5, 1}};
   sequence.keep(runs, pool, *stream);
-  EXPECT_EQ(sequence.blocks()[0].data(), saved.blocks()[0].data());
-  EXPECT_NE(sequence.blocks()[1].data(), saved.blocks()[1].data());
+  EXPECT_EQ(sequence.part(KvPart::full).blocks()[0].data(), saved.part(KvPart::full).blocks()[0].data());
+  EXPECT_NE(sequence.part(KvPart::full).blocks()[1].data(), saved.part(KvPart::full).blocks()[1].data());
 }
 
 }  // namespace

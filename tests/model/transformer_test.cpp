@@ -79,7 +79,7 @@ TEST_F(TransformerTest, DroppedPositionsAreNoLongerSeen) {
   const std::vector<float> again = [&] {
     poisoned.extend(5, pool, transformer.stream());
     const KvLayout& kv = pool.layout(0);
-    half* v = reinterpret_cast<half*>(poisoned.blocks()[0].data() + kv.v_offset);
+    half* v = reinterpret_cast<half*>(poisoned.part(KvPart::full).blocks()[0].data() + kv.v_offset);
     for (int cell = 3; cell <= 5; ++cell) v[cell * kv.head_dim_v] = to_half(1000.0f);
     poisoned.truncate(4);
     return run(rows({17}, 4, 0), poisoned);
@@ -98,8 +98,8 @@ TEST_F(TransformerTest, AMovedKeyIsTheKeyOfItsNewPosition) {
   const KvLayout& kv = pool.layout(0);
   for (std::int64_t position = 0; position < 4; ++position) {
     const auto key = [&](const KvSequence& sequence) {
-      return reinterpret_cast<const half*>(sequence.blocks()[0].data() + kv.k_offset) +
-             sequence.cell_of(position) * kv.head_dim_k;
+      return reinterpret_cast<const half*>(sequence.part(KvPart::full).blocks()[0].data() + kv.k_offset) +
+             sequence.part(KvPart::full).cell_of(position) * kv.head_dim_k;
     };
     for (int d = 0; d < kv.head_dim_k; ++d) {
       const float expected = to_float(key(fresh)[d]);

@@ -106,8 +106,9 @@ TEST(Options, DefaultsOfHttp) {
   EXPECT_EQ(http.port, 8080);
   EXPECT_FALSE(http.reuse_port);
   EXPECT_EQ(http.api_prefix, "");
-  EXPECT_THAT(http.api_keys, IsEmpty());
-  EXPECT_EQ(http.cors_origins, "*");
+  EXPECT_THAT(http.policy.api_keys, IsEmpty());
+  EXPECT_EQ(http.cors_origins, "localhost");
+  EXPECT_EQ(options_of({"--api-key", "k"}).server.cors_origins, "*");
   EXPECT_EQ(http.cors_methods, "GET, POST, DELETE, OPTIONS");
   EXPECT_EQ(http.cors_headers, "*");
   EXPECT_TRUE(http.cors_credentials);
@@ -194,6 +195,20 @@ TEST(CommandLine, RefusesBadNumbersNamingFlagAndText) {
   EXPECT_THAT(error_of({"-np", "0"}), HasSubstr("-np: "));
   EXPECT_THAT(error_of({"--repeat-last-n", "-1"}), HasSubstr("--repeat-last-n: expected an integer of at least 0"));
   EXPECT_THAT(error_of({"--repeat-penalty", "0"}), HasSubstr("--repeat-penalty: expected a number above 0"));
+}
+
+TEST(CommandLine, SaysWhatHappensToThinking) {
+  const Options usual = options_of({});
+  EXPECT_EQ(usual.server.reasoning_format, "deepseek");
+  EXPECT_TRUE(usual.chat.thinking);
+  EXPECT_TRUE(usual.chat.preserve_reasoning);
+  const Options o = options_of({"--reasoning-format", "none", "--reasoning", "off", "--reasoning-effort", "high",
+                                "--no-reasoning-preserve"});
+  EXPECT_EQ(o.server.reasoning_format, "none");
+  EXPECT_FALSE(o.chat.thinking);
+  EXPECT_EQ(o.chat.reasoning_effort, "high");
+  EXPECT_FALSE(o.chat.preserve_reasoning);
+  EXPECT_TRUE(options_of({"--reasoning", "auto"}).chat.thinking);
 }
 
 TEST(CommandLine, RefusesBadEnums) {
@@ -371,13 +386,13 @@ TEST(Flags, LogitBiasTakesASign) {
 }
 
 TEST(Flags, ApiKeysAreCsvWithQuotesAndEmptyOnesDropped) {
-  EXPECT_THAT(options_of({"--api-key", "a,,\"b,c\",d"}).server.api_keys, ElementsAre("a", "b,c", "d"));
+  EXPECT_THAT(options_of({"--api-key", "a,,\"b,c\",d"}).server.policy.api_keys, ElementsAre("a", "b,c", "d"));
 }
 
 TEST(Flags, ApiKeyFileHasCommentsAndEmptyLines) {
   const Folder folder;
   const std::string file = folder.write("keys", "# ours\none\n\ntwo\r\n");
-  EXPECT_THAT(options_of({"--api-key-file", file.c_str()}).server.api_keys, ElementsAre("one", "two"));
+  EXPECT_THAT(options_of({"--api-key-file", file.c_str()}).server.policy.api_keys, ElementsAre("one", "two"));
   EXPECT_THAT(error_of({"--api-key-file", "/nonexistent/keys"}), HasSubstr("--api-key-file: can't read"));
 }
 
@@ -510,6 +525,41 @@ TEST_F(HubCache, TheRepositoryIsTheIdOfTheModel) {
   const CommandLine line = parse_whole({"--hf-repo", "user/name", "--offline"}, variables_);
   EXPECT_EQ(line.options.model_id, "user/name");
   EXPECT_THAT(line.options.model_path, HasSubstr("snapshots/c0ffee/m.gguf"));
+}
+
+// --- flags of our own (docs/service.md) ---
+
+TEST(ServiceFlags, SetKeysLimitsAndTimes) {
+  const Options o = options_of({"--admin-key", "a,b", "--max-connections", "7", "--max-connections-per-address", "3",
+                                "--max-queue", "0", "--max-body", "2", "--idle-timeout", "9", "--header-timeout", "8",
+                                "--drain-timeout", "30", "--log-format", "json"});
+  EXPECT_THAT(o.server.policy.admin_keys, ElementsAre("a", "b"));
+  EXPECT_EQ(o.server.policy.limits.connections, 7);
+  EXPECT_EQ(o.server.policy.limits.connections_per_address, 3);
+  EXPECT_EQ(o.server.policy.limits.queue, 0);
+  EXPECT_EQ(o.server.policy.limits.body_bytes, 2 << 20);
+  EXPECT_EQ(o.server.policy.limits.idle_timeout_s, 9);
+  EXPECT_EQ(o.server.policy.limits.header_timeout_s, 8);
+  EXPECT_EQ(o.drain_timeout_s, 30);
+  EXPECT_TRUE(o.log.json_lines);
+  EXPECT_THAT(error_of({"--max-body", "0"}), HasSubstr("--max-body: "));
+  EXPECT_THAT(error_of({"--log-format", "xml"}), HasSubstr("--log-format: "));
+}
+
+TEST(EnvironmentFile, IsStrongerThanTheEnvironmentAndWeakerThanFlags) {
+  const Folder folder;
+  const std::string file = folder.write("settings", "# comment\n\n; another\nLLAMA_ARG_PORT = 1\nLLAMA_ARG_CTX_SIZE=\"512\"\nBANKML_CACHE_RAM=5\n");
+  const Options o = options_of({"--env-file", file.c_str(), "--port", "2"}, {{"LLAMA_ARG_CTX_SIZE", "1024"}});
+  EXPECT_EQ(o.server.port, 2);
+  EXPECT_EQ(o.engine.context, 512);
+  EXPECT_EQ(o.engine.cache_ram_mib, 5);
+}
+
+TEST(EnvironmentFile, NamesTheLineThatIsNone) {
+  const Folder folder;
+  const std::string file = folder.write("settings", "LLAMA_ARG_PORT=1\nport 2\n");
+  EXPECT_THAT(error_of({"--env-file", file.c_str()}), HasSubstr("line 2"));
+  EXPECT_THAT(error_of({"--env-file", "/no/such/file"}), HasSubstr("/no/such/file"));
 }
 
 TEST(Options, ADeviceIsCpuOrCudaWithANumber) {

@@ -51,6 +51,14 @@ class FakeService final : public CompletionService {
     if (script) play(id, *script);
     return id;
   }
+  std::vector<JobId> submit_copies(std::vector<TokenId> prompt,
+                                   std::vector<std::shared_ptr<const CompletionParams>> params,
+                                   std::vector<JobSink> sinks) override {
+    std::vector<JobId> ids;
+    copies_submitted = params.size();
+    for (std::size_t i = 0; i < params.size(); ++i) ids.push_back(submit(prompt, params[i], std::move(sinks[i])));
+    return ids;
+  }
   void cancel(JobId id) override {
     {
       const std::lock_guard lock(mutex_);
@@ -58,20 +66,23 @@ class FakeService final : public CompletionService {
     }
     changed_.notify_all();
   }
-  void save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {
+  JobId save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {
     last_action = "save " + std::to_string(slot) + " " + file_name;
     done(SlotActionResult{5, 640, 1.5});
+    return kSlotAction;
   }
-  void restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {
+  JobId restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {
     last_action = "restore " + std::to_string(slot) + " " + file_name;
     Failed failure;
     failure.kind = ErrorKind::invalid_request;
     failure.message = "no such file";
     done(std::move(failure));
+    return kSlotAction;
   }
-  void erase_slot(std::int64_t slot, SlotActionDone done) override {
+  JobId erase_slot(std::int64_t slot, SlotActionDone done) override {
     last_action = "erase " + std::to_string(slot);
     done(SlotActionResult{7, 0, 0});
+    return kSlotAction;
   }
   std::vector<SlotSnapshot> slots() const override { return snapshots; }
   EngineMetrics metrics() const override { return values; }
@@ -81,6 +92,7 @@ class FakeService final : public CompletionService {
 
   // --- what the test does ---
 
+  static constexpr JobId kSlotAction = 1000;  // of every slot action
   static constexpr auto kPatience = std::chrono::seconds(30);
 
   // Waits until the n-th job (from 1) has been submitted.
@@ -122,6 +134,7 @@ class FakeService final : public CompletionService {
   }
 
   std::string last_action;
+  std::size_t copies_submitted = 0;  // by the last submit_copies()
 
  private:
   std::mutex mutex_;

@@ -90,5 +90,12 @@ TEST_F(PromptTest, RefusesIdsOutsideTheVocabulary) {
   }
 }
 
+TEST_F(PromptTest, FindsWhereMessagesOfTheUserStart) {
+  const TokenIds prompt = tokenizer_.encode("<u>one<a>two<u>three", true, true);
+  EXPECT_THAT(find_user_messages(prompt, "<u>", tokenizer_), ElementsAre(0, 12));
+  EXPECT_THAT(find_user_messages(prompt, "<x>", tokenizer_), IsEmpty());
+  EXPECT_THAT(find_user_messages(prompt, "", tokenizer_), IsEmpty());
+}
+
 }  // namespace
 }  // namespace bankml::test

@@ -77,7 +77,7 @@ TEST_F(ServiceTest, ShowsAPageAlsoWhileTheModelIsLoading) {
 }
 
 TEST_F(ServiceTest, ServesThePageOnceToThoseWhoHaveIt) {
-  options.api_keys = {"key"};
+  options.policy.api_keys = {"key"};
   make_ready();
   for (const char* path : {"/", "/sw.js", "/manifest.webmanifest", "/_app/version.json"}) {
     const Response response = get(path);
@@ -132,7 +132,7 @@ TEST_F(ServiceTest, AnswersForFeaturesThatAreAlwaysOff) {
 }
 
 TEST_F(ServiceTest, WantsAKeyWhereKeysAreSet) {
-  options.api_keys = {"first", "second"};
+  options.policy.api_keys = {"first", "second"};
   make_ready();
   EXPECT_EQ(error_type(get("/props"), 401), "authentication_error");
   EXPECT_EQ(error_type(get("/nothing"), 401), "authentication_error");
@@ -145,14 +145,14 @@ TEST_F(ServiceTest, WantsAKeyWhereKeysAreSet) {
 }
 
 TEST_F(ServiceTest, LetsEverybodySeeHealthAndPage) {
-  options.api_keys = {"key"};
+  options.policy.api_keys = {"key"};
   make_ready();
   for (const char* path : {"/health", "/v1/health", "/"}) EXPECT_EQ(get(path).status, 200) << path;
 }
 
 TEST_F(ServiceTest, LivesUnderItsPrefixOnly) {
   options.api_prefix = "/p";
-  options.api_keys = {"key"};
+  options.policy.api_keys = {"key"};
   make_ready();
   const Headers key = {{"Authorization", "Bearer key"}};
   EXPECT_EQ(get("/p/props", key).status, 200);
@@ -161,7 +161,7 @@ TEST_F(ServiceTest, LivesUnderItsPrefixOnly) {
 }
 
 TEST_F(ServiceTest, AnswersOptionsAnywhere) {
-  options.api_keys = {"key"};
+  options.policy.api_keys = {"key"};
   const Response response = ask(make_request("OPTIONS", "/nothing"));
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.content_type, "text/html");
@@ -312,6 +312,8 @@ TEST_F(ServiceTest, ChecksSlotActionsInOrder) {
   EXPECT_EQ(post("/slots/0?action=save", "{}").status, 500);
   EXPECT_EQ(post("/slots/0?action=save", R"({"filename":5})").status, 500);
   EXPECT_EQ(post("/slots/0/?action=erase", "{}").status, 200);
+  EXPECT_EQ(post("/slots/0?action=erase&action=zzz", "{}").status, 400);
+  EXPECT_EQ(post("/slots/0?action=zzz&action=erase", "{}").status, 200);
   app_.service().slot_files = false;
   EXPECT_EQ(error_type(post("/slots/x?action=save", "{}"), 501), "not_supported_error");
 }
@@ -359,6 +361,15 @@ TEST_F(ServiceTest, GivesCopiesTheSeedsThatFollow) {
   post("/completion", R"({"prompt":"a","n":2,"seed":7})");
   EXPECT_EQ(app_.service().job(1).params->sampling.seed, 7u);
   EXPECT_EQ(app_.service().job(2).params->sampling.seed, 8u);
+}
+
+TEST_F(ServiceTest, SubmitsTheCopiesOfAPromptTogether) {
+  make_ready();
+  post("/completion", R"({"prompt":"a","n":2})");
+  EXPECT_EQ(app_.service().copies_submitted, 2u);
+  post("/completion", R"({"prompt":["a","b"]})");
+  EXPECT_EQ(app_.service().job_count(), 4u);
+  EXPECT_EQ(app_.service().copies_submitted, 2u) << "other prompts are requests of their own";
 }
 
 TEST_F(ServiceTest, AnswersAPromptThatIsTooLongWithItsCounts) {

@@ -100,15 +100,16 @@ CompletionParams EngineFixture::default_params() {
   return params;
 }
 
-EngineFixture::EngineFixture(EngineOptions options) : path_(write_tiny_model()), device_(make_cpu_device(2)) {
-  model_ = Model::load(path_, *device_);
+EngineFixture::EngineFixture(EngineOptions options, std::filesystem::path model) : device_(make_cpu_device(2)) {
+  if (model.empty()) model = own_model_ = write_tiny_model();
+  model_ = Model::load(model, *device_);
   tokenizer_ = std::make_unique<Tokenizer>(read_vocabulary(model_->file()));
   engine_ = std::make_unique<Engine>(*model_, *tokenizer_, options);
 }
 
 EngineFixture::~EngineFixture() {
   engine_.reset();
-  std::filesystem::remove(path_);
+  if (!own_model_.empty()) std::filesystem::remove(own_model_);
 }
 
 std::pair<JobId, Answer> EngineFixture::submit(std::vector<TokenId> prompt, CompletionParams params) {
@@ -116,6 +117,15 @@ std::pair<JobId, Answer> EngineFixture::submit(std::vector<TokenId> prompt, Comp
   const JobId id =
       engine_->submit(std::move(prompt), std::make_shared<const CompletionParams>(std::move(params)), answer.sink());
   return {id, answer};
+}
+
+std::pair<std::vector<JobId>, std::vector<Answer>> EngineFixture::submit_copies(std::vector<TokenId> prompt, std::size_t copies,
+                                                                                CompletionParams params) {
+  const std::vector<std::shared_ptr<const CompletionParams>> all(copies, std::make_shared<const CompletionParams>(std::move(params)));
+  std::vector<Answer> answers(copies);
+  std::vector<JobSink> sinks;
+  for (Answer& answer : answers) sinks.push_back(answer.sink());
+  return {engine_->submit_copies(std::move(prompt), all, std::move(sinks)), answers};
 }
 
 Done EngineFixture::ask(std::vector<TokenId> prompt, CompletionParams params) {

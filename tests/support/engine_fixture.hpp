@@ -35,7 +35,8 @@ class Answer {
 
 class EngineFixture {
  public:
-  explicit EngineFixture(EngineOptions options = default_options());
+  // Over the tiny model, or another one of tests/data.
+  explicit EngineFixture(EngineOptions options = default_options(), std::filesystem::path model = {});
   ~EngineFixture();
 
   static EngineOptions default_options();      // one slot of 256 tokens, no limit of the cache, 4 tokens an answer
@@ -45,6 +46,9 @@ class EngineFixture {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // Queues a prompt.
   std::pair<JobId, Answer> submit(std::vector<TokenId> prompt, CompletionParams params = default_params());
+  // Queues several answers to one prompt.
+  std::pair<std::vector<JobId>, std::vector<Answer>> submit_copies(std::vector<TokenId> prompt, std::size_t copies,
+                                                                   CompletionParams params = default_params());
   // Asks and waits.
   Done ask(std::vector<TokenId> prompt, CompletionParams params = default_params());
 
@@ -54,7 +58,7 @@ class EngineFixture {
   ActionResult erase(std::int64_t slot = 0);
 
  private:
-  std::filesystem::path path_;
+  std::filesystem::path own_model_;  // made for this fixture, empty: none
   std::unique_ptr<Device> device_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -327,6 +327,35 @@ TEST(ChatTemplate, PutsReasoningIntoAThinkBlockWhenContinuing) {
 
 // Variables
 
+// As SmolLM3's: it renders no reasoning, but its generation prompt closes a block for a model that isn't to think.
+TEST(ChatTemplate, FindsTheBlockThatTheGenerationPromptCloses) {
+  constexpr std::string_view kClosing =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>"
+      "{% if not enable_thinking %}<think>\n\n</think>\n{% endif %}{% endif %}";
+  EXPECT_EQ(render(kClosing, R"({"messages": [{"role": "user", "content": "u"}]})"), "<user>u<assistant>");
+  EXPECT_EQ(render(kClosing, R"({"messages": [{"role": "assistant", "content": "c", "reasoning_content": "r"}]})"),
+            "<assistant><think>r</think>c");
+}
+
+TEST(ChatTemplate, ContinuesAMessageInTheChannelThatItBelongsTo) {
+  constexpr std::string_view kChannels =
+      "{% for m in messages %}<|start|>{{ m.role }}<|channel|>final<|message|>{{ m.content }}<|end|>{% endfor %}"
+      "{% if add_generation_prompt %}<|start|>assistant{% endif %}";
+  const std::string analysis = "<|start|>assistant<|channel|>analysis<|message|>",
+                    final = "<|end|><|start|>assistant<|channel|>final<|message|>";
+  EXPECT_EQ(render(kChannels, R"({"messages": [{"role": "assistant", "content": "c", "reasoning_content": "r"}]})"),
+            analysis + "r" + final + "c");
+  EXPECT_EQ(render(kChannels, R"({"messages": [{"role": "assistant", "content": "c"}]})"), analysis + final + "c");
+}
+
+TEST(ChatTemplate, TellsWhatStandsAroundReasoning) {
+  const json::object request = object(R"({"messages": [{"role": "user", "content": "u"}]})");
+  const ThinkTags tags = ChatTemplate(kThinking).render(request).think;
+  EXPECT_EQ(tags.start, "<think>\n");
+  EXPECT_EQ(tags.end, "\n</think>\n\n");
+  EXPECT_EQ(ChatTemplate(kPlain).render(request).think.end, "");
+}
+
 TEST(ChatTemplate, SetsEnableThinkingByWhatTheTemplateShows) {
   constexpr std::string_view kUser = R"({"messages": [{"role": "user", "content": "u"}]})";
   EXPECT_EQ(render("{{ enable_thinking }}", kUser), "False");
@@ -336,6 +365,11 @@ TEST(ChatTemplate, SetsEnableThinkingByWhatTheTemplateShows) {
             "<assistant><think>\n\n</think>\n\n|False");
   EXPECT_EQ(render("{{ enable_thinking }}", R"({"messages": [], "chat_template_kwargs": {"enable_thinking": true}})"),
             "True");
+  TemplateOptions off;
+  off.thinking = false;
+  EXPECT_EQ(render(thinking, kUser, off), "<user>u<assistant><think>\n\n</think>\n\n|False");
+  EXPECT_EQ(render(thinking, R"({"messages": [], "chat_template_kwargs": {"enable_thinking": true}})", off),
+            "<assistant>|True");
   expect_error(kPlain, R"({"messages": [], "chat_template_kwargs": {"enable_thinking": "yes"}})",
                ErrorKind::invalid_request);
 }
@@ -436,6 +470,28 @@ TEST(ChatTemplate, MayBeUsedByManyThreadsAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// What llama-server b11192 logs as the start of a user's message.
+TEST(ChatTemplateUserMarker, IsWhatStandsBeforeTheTextOfTheUser) {
+  EXPECT_EQ(ChatTemplate("").user_marker(), "<|im_start|>user");
+  EXPECT_EQ(ChatTemplate(read_file("templates/header_style.jinja")).user_marker(),
+            "<|start_header_id|>user<|end_header_id|>");
+  EXPECT_EQ(ChatTemplate(read_file("templates/alternating_style.jinja")).user_marker(), "[INST]");
+  EXPECT_EQ(ChatTemplate(read_file("templates/thinking_style.jinja")).user_marker(), "<|im_start|>user");
+  EXPECT_EQ(ChatTemplate("{% for m in messages %}{{ 'U' if m.role == 'user' else 'A' }}: {{ m.content }}{% endfor %}").user_marker(),
+            "U:");
+}
+
+TEST(ChatTemplateUserMarker, HoldsTheSystemMessageThatATemplateAdds) {
+  EXPECT_EQ(ChatTemplate(read_file("templates/smollm2.jinja")).user_marker(),
+            "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+            "<|im_start|>user");
+}
+
+TEST(ChatTemplateUserMarker, IsEmptyWhereNothingStandsThere) {
+  EXPECT_EQ(ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}").user_marker(), "");
+  EXPECT_EQ(ChatTemplate("{{ raise_exception('no') }}").user_marker(), "");
 }
 
 }  // namespace

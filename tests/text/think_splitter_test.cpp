@@ -85,10 +85,34 @@ TEST(ThinkSplitter, TheGenerationPromptMayHaveClosedTheBlock) {
          {{"<think>\nab\n</think>\n\nhe", "", "<think>\nab\n</think>\n\nhe"}, {"hello", "", "hello"}});
   expect(kLines, "<|im_start|>assistant\n<think>\nrea\n</think>\n\n", {{"prehe", "rea\n", "prehe"}});
   expect(kLines, "<|im_start|>assistant\n<think>\nrea", {{"fix</think>\n\nhe", "reafix", "he"}});
+  expect(kPlain, "<|im_start|>assistant\n<think>\n\n</think>\n", {{"he", "", "\nhe"}});
 }
 
 TEST(ThinkSplitter, WithoutTagsEverythingIsContent) {
   expect({}, "", {{"<think>abc</think>hello", "", "<think>abc</think>hello"}, {"  he ", "", "  he "}});
+}
+
+const ThinkTags kChannels{"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"};
+
+TEST(ThinkSplitter, ReadsMessagesWithChannels) {
+  expect(kChannels, "<|start|>assistant",
+         {{"<|channel|>analysis<|message|>th<|end|><|start|>assistant<|channel|>final<|message|>he", "th", "he"},
+          {"<|channel|>final<|message|>he", "", "he"},
+          {"<|channel|>analysis<|message|>th", "th", ""},
+          {"<|channel|>analysis<|message|>th<|end|>", "th", ""},
+          {"<|channel|>commentary<|message|>co<|end|><|start|>assistant<|channel|>final<|message|>he", "", "cohe"},
+          {"<|channel|>final<|message|>he<|return|>", "", "he<|return|>"},
+          {"<|channel|>analysis<|message|>\n th \n<|end|><|start|>assistant<|channel|>final<|message|> he ", "\n th \n",
+           " he "},
+          {"<|channel|>analysis<|message|><|end|><|start|>assistant<|channel|>final<|message|>he", "", "he"},
+          {"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|>"
+           "<|start|>assistant<|channel|>final<|message|>he",
+           "ab", "he"}});
+}
+
+// The peer answers 500.
+TEST(ThinkSplitter, TextWithoutAChannelIsContent) {
+  expect(kChannels, "<|start|>assistant", {{"he", "", "he"}});
 }
 
 TEST(ThinkSplitter, GivesWhatIsCertainAtOnce) {

@@ -202,7 +202,9 @@ TEST(Tokenizer, AnswersOfGptOssEndWithReturnOrCallOnly) {
   source.eos = static_cast<std::uint32_t>(ret);
   const Tokenizer tokenizer(source);
   EXPECT_THAT(tokenizer.eog_tokens(), ElementsAre(ret, call));
-  EXPECT_TRUE(tokenizer.is_control(end));
+  EXPECT_FALSE(tokenizer.is_control(end));
+  EXPECT_EQ(tokenizer.piece(end, false), "<|end|>");
+  EXPECT_THAT(tokenizer.encode("<|end|>", false, false), ElementsAre(end));
   EXPECT_EQ(tokenizer.piece(channel, false), "<|channel|>");
   EXPECT_THAT(tokenizer.encode("<|channel|>", false, false), ElementsAre(channel));
 }

@@ -33,10 +33,12 @@ struct EngineOptions {
   bool context_shift = false;
   std::filesystem::path slot_save_path;  // empty: slot files are off
   bool warmup = true;
-  // Models with a window: their prompts are cut where llama-server keeps a checkpoint (docs/prompt-cache.md, 3.4), unless
-  // it would keep none or the window layers' cells are all kept.
+  // Models with a window: checkpoints of a slot (0: none), and tokens between two of them (docs/prompt-cache.md, 3.4). With `swa_full`
+  // window layers keep as many cells as the others, and there are no checkpoints.
   bool swa_full = false;
   int checkpoints = 32;
+  std::int64_t checkpoint_min_step = 8192;
+  std::function<void()> heartbeat;       // called on the engine thread, about once a second while it is idle and after each forward pass
 };
 
 struct CompletionParams {
@@ -54,7 +56,8 @@ struct CompletionParams {
   bool return_progress = false;
   bool timings_per_token = false;
   bool special = false;                  // show control tokens in the text
-  bool is_infill = false;                // infill never touches the prompt cache
+  bool is_infill = false;                // infill never touches the prompt cache, and makes no checkpoints
+  std::vector<std::int32_t> user_messages;  // tokens of the prompt at which a message of the user starts, ascending: checkpoints
 };
 
 struct Timings {
@@ -132,6 +135,7 @@ struct SlotSnapshot {
   int tokens = 0, processed = 0, cached = 0;  // in the slot now; prompt tokens computed and reused by the task
   bool has_next_token = false, has_new_line = false;
   int n_remain = -1, n_decoded = 0;
+  std::uint64_t checkpoints = 0, checkpoint_bytes = 0;
   std::shared_ptr<const CompletionParams> params;
 };
 
@@ -148,6 +152,10 @@ struct EngineMetrics {
   std::uint64_t evicted_for_bytes = 0, evicted_for_tokens = 0, dropped_obsolete = 0, refused_too_large = 0;
   double save_seconds = 0, load_seconds = 0;
   std::uint64_t kv_bytes_reserved = 0, kv_blocks_in_use = 0;
+  // Checkpoints of window models. Those of the prompt cache are part of cache_bytes.
+  std::uint64_t slot_checkpoints = 0, slot_checkpoint_bytes = 0;
+  std::uint64_t cache_checkpoints = 0, cache_checkpoint_bytes = 0;
+  std::uint64_t checkpoints_made = 0, checkpoints_restored = 0;
 };
 
 class Engine {
@@ -158,13 +166,18 @@ class Engine {
 
   // Queues a completion. A refusal comes through the sink as Failed.
   JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink);
-  // Ends a job soon: queued ones at once, a running one after the current forward pass. Unknown or ended ids are ignored.
+  // Several answers to one prompt, which is computed once: one for each of `params` and `sinks`, of which there are equally many, from
+  // 1 to slot_count(). They start together, once so many slots are idle, and all but the first give their slot back empty. An answer
+  // that is cancelled before the prompt is done takes those with it that wait for it.
+  std::vector<JobId> submit_copies(std::vector<TokenId> prompt, std::vector<std::shared_ptr<const CompletionParams>> params,
+                                   std::vector<JobSink> sinks);
+  // Ends a job soon: queued ones at once, a running completion after the current forward pass. Unknown or ended ids are ignored.
   void cancel(JobId id);
 
   // Slot actions join the queue like completions. `file_name` is checked; `slot` wraps modulo the slot count.
-  void save_slot(std::int64_t slot, std::string file_name, SlotActionDone done);
-  void restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done);
-  void erase_slot(std::int64_t slot, SlotActionDone done);
+  JobId save_slot(std::int64_t slot, std::string file_name, SlotActionDone done);
+  JobId restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done);
+  JobId erase_slot(std::int64_t slot, SlotActionDone done);
 
   // Snapshots; never wait for the engine's work.
   std::vector<SlotSnapshot> slots() const;

@@ -8,8 +8,12 @@
 //   whole
 //          word; for each layer u32 bytes of a K row, of a V row; the rows, cell by cell: for each layer K, V; u64
 //          checksum of the state up to here.
+//          Models with a window: the layers above are those without one. After their row sizes: u32 number of the
+//          others, their row sizes, u32 number of cells, i32 position of each; and their rows behind the rows of the
+//          tokens.
 //
-// All numbers are little-endian. Layout in memory doesn't show: cells are in the order of the tokens.
+// All numbers are little-endian. Layout in memory doesn't show: cells are in the order of the tokens; those of a window
+// in the order that they have in memory, which their sum depends on.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -33,9 +37,12 @@ struct SlotFileFormat {
   };
   std::string model;  // names the weights
   DType type_k = DType::f16, type_v = DType::f16;
-  std::vector<LayerRows> layers;
+  std::vector<LayerRows> layers;         // those that hold every token
+  std::vector<LayerRows> window_layers;  // those that hold the last `window` tokens
+  int window = 0;
 
-  std::size_t cell_bytes() const noexcept;  // of one token, all layers
+  std::size_t cell_bytes() const noexcept;         // of one token, all `layers`
+  std::size_t window_cell_bytes() const noexcept;  // all `window_layers`
 };
 
 // Throws Error(invalid_request), saying why, for a name that is no plain file name on every system
@@ -43,19 +50,21 @@ struct SlotFileFormat {
 void check_slot_file_name(std::string_view name);
 
 // Writes the file under a temporary name beside `path`, syncs it and renames it: the old file or the new one is there,
-// never a torn one. `fill_cell(i, out)` gives the rows of token i (format.cell_bytes() bytes), i ascending. Returns the
-// file's size. Throws Error(io) if it can't be written; then no partial or temporary file is left behind. Exceptions of `fill_cell` pass
-// through.
+// never a torn one. `fill_cell(i, out)` gives the rows of token i (format.cell_bytes() bytes), i ascending, and then
+// for each i from tokens.size() on those that the window layers hold of the token window_tokens[i - tokens.size()].
+// Returns the file's size. Throws Error(io) if it can't be written; then no partial or temporary file is left behind.
+// Exceptions of `fill_cell` pass through.
 std::uint64_t write_slot_file(const std::filesystem::path& path, std::span<const TokenId> tokens,
                               const SlotFileFormat& format,
-                              const std::function<void(std::size_t, std::span<std::byte>)>& fill_cell);
+                              const std::function<void(std::size_t, std::span<std::byte>)>& fill_cell,
+                              std::span<const std::int32_t> window_tokens = {});
 
 // A file that was checked whole, checksum included, when it was opened.
 class SlotFile {
  public:
   // Throws Error(invalid_request), with what was expected and what came, for a file that can't be read, is damaged,
   // fits another model or cache type, has more than `max_tokens` tokens or one outside the vocabulary of `vocab`
-  // tokens.
+  // tokens, or others than the last ones for the window layers.
   static SlotFile open(const std::filesystem::path& path, const SlotFileFormat& format, std::size_t max_tokens,
                        TokenId vocab);
   ~SlotFile();
@@ -63,8 +72,10 @@ class SlotFile {
   SlotFile& operator=(SlotFile&&) noexcept;
 
   const std::vector<TokenId>& tokens() const noexcept;
+  const std::vector<std::int32_t>& window_tokens() const noexcept;
   std::uint64_t bytes() const noexcept;  // size of the file
-  // Calls take_cell(i, rows) for each token in order. Throws Error(io) if the file can't be read any more.
+  // Calls take_cell(i, rows) for each i in the order of write_slot_file(). Throws Error(io) if the file can't be read
+  // any more.
   void read_cells(const std::function<void(std::size_t, std::span<const std::byte>)>& take_cell) const;
 
  private:

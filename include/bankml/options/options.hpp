@@ -20,6 +20,9 @@ struct ChatOptions {
   bool jinja = true;
   std::string chat_template;  // Jinja text or "chatml"; "": the model's own
   boost::json::object template_kwargs;
+  std::string reasoning_effort;            // template variable of that name, unless a kwarg says otherwise; "": none
+  bool preserve_reasoning = true;          // likewise
+  bool thinking = true;                    // whether models think where a request leaves it open
   bool prefill_assistant = true;
 };
 
@@ -40,6 +43,7 @@ struct Options {
   LogOptions log;
   RopeOverrides rope;
   bool escape = true;                        // whether backslash sequences in stop words and DRY breakers were read
+  int drain_timeout_s = 2;                   // how long a stop waits for running answers
   DeviceChoice device;
   bool gpu_layers_zero = false;              // no layer on a GPU: the CPU, whatever `device` says
   int threads = 0;                           // of the CPU backend; below 1: all usable cores
@@ -56,7 +60,8 @@ struct CommandLine {
 // Looks up an environment variable; nullptr if it is unset.
 using Environment = std::function<const char*(const char* name)>;
 
-// `arguments`: without the program's name. Weakest source first: built-in default, environment, command line.
+// `arguments`: without the program's name. Weakest source first: built-in default, environment, --env-file, command
+// line.
 // Throws Error(invalid_request) with one line that names the flag, what was expected and what came. Reads the files
 // that flags name (Error(io) if one can't be read).
 CommandLine parse_command_line(std::span<const char* const> arguments, const Environment& environment);

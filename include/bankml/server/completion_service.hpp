@@ -16,11 +16,15 @@ class CompletionService {
   virtual ~CompletionService() = default;
 
   virtual JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) = 0;
-  virtual void cancel(JobId id) = 0;
+  // Several answers to one prompt: Engine::submit_copies().
+  virtual std::vector<JobId> submit_copies(std::vector<TokenId> prompt,
+                                           std::vector<std::shared_ptr<const CompletionParams>> params,
+                                           std::vector<JobSink> sinks) = 0;
+  virtual void cancel(JobId id) = 0;  // a completion or a slot action
 
-  virtual void save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) = 0;
-  virtual void restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done) = 0;
-  virtual void erase_slot(std::int64_t slot, SlotActionDone done) = 0;
+  virtual JobId save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) = 0;
+  virtual JobId restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done) = 0;
+  virtual JobId erase_slot(std::int64_t slot, SlotActionDone done) = 0;
 
   // Snapshots; never wait for the engine's work.
   virtual std::vector<SlotSnapshot> slots() const = 0;

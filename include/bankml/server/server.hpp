@@ -1,8 +1,10 @@
 #pragma once
 // The HTTP server: llama-server's routes (docs/http-api.md) on a pool of I/O threads. It listens before the model is
 // loaded and answers 503 until set_ready().
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,12 +15,31 @@
 
 namespace bankml {
 
+// What clients may use up. 0 means no limit where nothing else is said.
+struct ServerLimits {
+  int connections = 4096;              // open at the same time; more are answered 503 and closed
+  int connections_per_address = 2048;  // of one TCP client address
+  int queue = 1024;                    // generations that wait for a slot; more are answered 503
+  std::int64_t body_bytes = std::int64_t{100} << 20;  // of a request; more is answered 413. At least 1
+  int idle_timeout_s = 5;     // silence between two requests of a connection, then it is closed. At least 1
+  int header_timeout_s = 60;  // from the first byte of a request to the end of its header. At least 1
+};
+
+// What Server::reload() may change.
+struct ServerPolicy {
+  std::vector<std::string> api_keys;    // of which requests need one; none: no key is needed
+  std::vector<std::string> admin_keys;  // good for everything; where there are any, only they allow slot actions,
+                                        // GET /cache and POST /props
+  ServerLimits limits;
+};
+
 struct ServerOptions {
   std::vector<std::string> hosts = {"127.0.0.1"};  // addresses or names, or paths of UNIX sockets ending in ".sock"
   int port = 8080;                                 // 0: any free port, with one TCP host only
   bool reuse_port = false;
-  std::string api_prefix;             // "" or "/p", without a slash at the end
-  std::vector<std::string> api_keys;  // none: everything is open
+  std::vector<int> listening_sockets;  // inherited ones, used instead of hosts and port; closed by the server
+  std::string api_prefix;              // "" or "/p", without a slash at the end
+  ServerPolicy policy;
   std::string cors_origins = "*", cors_methods = "GET, POST, DELETE, OPTIONS", cors_headers = "*";
   bool cors_credentials = true;
   int timeout_s = 3600;  // of reading a request and of each write
@@ -29,6 +50,7 @@ struct ServerOptions {
   int sse_ping_interval_s = 30;                       // silence before an SSE comment; below 1: never
   int batch = 2048;                                   // tokens of a step: limits how much of a file infill sees
   bool suffix_first_infill = false;                   // the order of infill's parts
+  std::string reasoning_format = "deepseek";          // of chats: "none" leaves the thinking in the content
   CompletionParams defaults;                          // of the request fields
 };
 
@@ -51,6 +73,7 @@ struct App {
   const ChatTemplate* chat_template = nullptr;
   std::string tool_use_template;  // source of the model's tool_use variant, "" if it has none
   CompletionService* engine = nullptr;
+  std::optional<CompletionParams> defaults;  // of request fields, in place of those of ServerOptions
 };
 
 class Server {
@@ -69,6 +92,13 @@ class Server {
 
   // From here on requests are served. Once, from any thread.
   void set_ready(App app);
+
+  // From here on these keys and limits hold; what is open stays open. Any thread.
+  void reload(ServerPolicy policy);
+
+  // Takes no more connections and no more requests, and waits until all answers that have been begun are complete, at
+  // most for `patience`; false if it was over before. May be called again. Not from one of the server's own threads.
+  bool drain(std::chrono::milliseconds patience);
 
   // Closes the listeners, cancels all work, ends streams and connections and joins the threads: takes seconds at most,
   // whatever the clients do, plus the rest of a large request that is being parsed and tokenised. Idempotent; not from

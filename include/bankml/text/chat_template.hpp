@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "bankml/text/think_splitter.hpp"
+
 namespace bankml {
 
 // What a template can do, found by trial renderings at construction. Shown by GET /props.
@@ -20,6 +22,7 @@ struct TemplateOptions {
   bool adds_bos = false, adds_eos = false;  // of the vocabulary: then a leading BOS text is taken off the rendered prompt
   bool prefill_assistant = true;     // a trailing assistant message is continued
   boost::json::object kwargs;        // server-wide template variables
+  bool thinking = true;              // false: models don't think unless a request says so
   bool jinja = true;                 // false: a built-in format in place of the template that names it or has its marks
 };
 
@@ -27,6 +30,7 @@ struct RenderedPrompt {
   std::string text;
   std::string prefill;               // the trailing assistant text that is being continued, "" if none
   std::string generation_prompt;     // what add_generation_prompt appends
+  ThinkTags think;                   // around reasoning in this template's messages
 };
 
 // Immutable after construction: any thread may use it without locking.
@@ -48,6 +52,8 @@ class ChatTemplate {
   // Whether a built-in format is used: it knows messages only, no tools and no variables.
   bool is_builtin() const noexcept;
   const TemplateCaps& caps() const noexcept;
+  // What a rendered message of the user starts with, found by a trial rendering; "" if there is nothing, or without Jinja.
+  const std::string& user_marker() const noexcept;
   const std::string& source() const noexcept;
 
  private:

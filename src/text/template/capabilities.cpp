@@ -166,4 +166,19 @@ TemplateCaps probe_capabilities(const Program& program, const Limits& limits) {
   return caps;
 }
 
+std::string probe_user_prefix(const Program& program, const Limits& limits) {
+  Trial nobody(program, limits), user(program, limits);
+  for (Trial* trial : {&nobody, &user}) {
+    for (const std::string_view absent : {"tools", "add_generation_prompt"}) trial->set(absent, Value());
+  }
+  user.message("user", Trial::text(kMarker));
+  const std::string rendered = user.run().value_or("");
+  const std::size_t at = rendered.find(kMarker);
+  if (at == std::string::npos) return {};
+  std::string prefix = rendered.substr(0, at);
+  // What stands there without any message is not the user's.
+  const std::string always = nobody.run().value_or("");
+  return prefix.starts_with(always) ? prefix.substr(always.size()) : prefix;
+}
+
 }  // namespace bankml::jinja

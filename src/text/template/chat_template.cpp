@@ -36,12 +36,6 @@ constexpr std::size_t kShownSource = 200;
 // Templates that contain it have channels, and with them a developer role.
 constexpr std::string_view kChannelMark = "<|channel|>";
 
-// What stands around an assistant's reasoning in a rendered message. Both empty: the template does not render it.
-// Only the start empty: the generation prompt opens the block, and there is nothing to put around a continued message.
-struct ThinkTags {
-  std::string start, end;
-};
-
 // The last tag, <name> or [name], at the end of `text`, with the white space behind it. "" if `text` does not end with
 // one.
 std::string_view trailing_tag(std::string_view text) {
@@ -129,6 +123,7 @@ struct ChatTemplate::Impl {
   jinja::Program program;  // of the template, also where a built-in format is used: its caps are shown
   std::optional<jinja::Program> format;
   TemplateCaps caps;
+  std::string user_marker;
   ThinkTags think;
 
   Impl(std::string_view text, TemplateOptions given)
@@ -137,6 +132,7 @@ struct ChatTemplate::Impl {
         program(jinja::parse(source, limits)) {
     caps = jinja::probe_capabilities(program, limits);
     if (options.jinja) {
+      user_marker = trimmed(jinja::probe_user_prefix(program, limits));
       think = find_think_tags();
       return;
     }
@@ -186,8 +182,12 @@ struct ChatTemplate::Impl {
       interpreter.set(drop, !keep);
   }
 
-  // By a trial rendering of an assistant's message with reasoning.
+  // By a trial rendering of an assistant's message with reasoning. Both empty: the template does not render it. Only the
+  // start empty: the generation prompt opens the block, and there is nothing to put around a continued message.
   ThinkTags find_think_tags() const {
+    if (source.find(kChannelMark) != std::string::npos) {
+      return {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"};
+    }
     static constexpr std::string_view kReasoning = "bankml-trial-reasoning";
     const json::value request = json::parse(
         R"({"messages": [{"role": "user", "content": "text"},
@@ -207,6 +207,24 @@ struct ChatTemplate::Impl {
     }
     // Templates of the first reasoning models know no reasoning_content and cut it out of the content instead.
     if (source.find("content.split('</think>')") != std::string::npos) return {"<think>", "</think>"};
+    return find_closed_block();
+  }
+
+  // By the empty block that some generation prompts have for models that are not to think.
+  ThinkTags find_closed_block() const {
+    const json::value request = json::parse(R"({"messages": [{"role": "user", "content": "text"}]})");
+    try {
+      jinja::ChatRequest chat = jinja::read_chat_request(request.as_object(), false);
+      jinja::adapt_messages(chat, caps, true);
+      const std::string off = render_text(chat, Variables{{}, false, {}}, true);
+      if (off == render_text(chat, Variables{{}, true, {}}, true)) return {};
+      const std::string end(trimmed(trailing_tag(off)));
+      if (end.size() < 2 || end[1] != '/') return {};
+      const std::string start = end.substr(0, 1) + end.substr(2);
+      const std::string_view before = trimmed(std::string_view(off).substr(0, off.rfind(end)));
+      if (before.ends_with(start)) return {start, end};
+    } catch (const Error&) {
+    }
     return {};
   }
 
@@ -225,11 +243,12 @@ struct ChatTemplate::Impl {
 
   RenderedPrompt render(const json::object& request) const {
     jinja::ChatRequest chat = jinja::read_chat_request(request, options.prefill_assistant);
-    const Variables variables = read_variables(options.kwargs, request, !think.end.empty());
+    const Variables variables = read_variables(options.kwargs, request, options.thinking && !think.end.empty());
     if (format) return render_builtin(std::move(chat));
     jinja::adapt_messages(chat, caps, source.find(kChannelMark) != std::string::npos);
 
     RenderedPrompt prompt;
+    prompt.think = think;
     prompt.text = render_text(chat, variables, false);
     if (!chat.add_generation_prompt && !chat.continued) return prompt;
     std::string with_generation = render_text(chat, variables, true);
@@ -273,6 +292,9 @@ bool ChatTemplate::is_builtin() const noexcept {
 }
 const TemplateCaps& ChatTemplate::caps() const noexcept {
   return impl_->caps;
+}
+const std::string& ChatTemplate::user_marker() const noexcept {
+  return impl_->user_marker;
 }
 const std::string& ChatTemplate::source() const noexcept {
   return impl_->source;

@@ -1,0 +1,67 @@
+// Runs a fixed prefill and decode once, marked for Valgrind's callgrind: bench/check_instructions counts with it.
+//
+//   count_instructions MODEL.gguf
+//
+// One thread, fixed tokens: the same binary executes the same instructions each time. Only the forward passes are
+// counted; loading runs without instrumentation.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <vector>
+
+#include "bankml/device/device.hpp"
+#include "bankml/model/kv_pool.hpp"
+#include "bankml/model/model.hpp"
+
+#if __has_include(<valgrind/callgrind.h>)
+#include <valgrind/callgrind.h>
+#else  // Valgrind's package has it: without, nothing is marked
+#define CALLGRIND_START_INSTRUMENTATION
+#define CALLGRIND_STOP_INSTRUMENTATION
+#define CALLGRIND_DUMP_STATS_AT(name)
+#endif
+
+namespace {
+
+constexpr int kPrefill = 64, kDecode = 16;
+
+void run(const char* path) {
+  const auto device = bankml::make_cpu_device(1);
+  const auto model = bankml::Model::load(path, *device);
+  bankml::KvPool pool(*device, model->config(), bankml::DType::f16, bankml::DType::f16, 0);
+  bankml::Transformer transformer(*model, pool, {.context = kPrefill + kDecode + 1});
+  bankml::KvSequence sequence;
+  bankml::KvSequence* const one[] = {&sequence};
+  const auto token = [&](int i) { return static_cast<bankml::TokenId>(7919 * (i + 1) % model->config().vocab); };
+  std::vector<bankml::BatchRow> rows;
+  for (int i = 0; i < kPrefill; ++i) rows.push_back({token(i), i, 0, i + 1 == kPrefill});
+
+  // A first pass takes scratch memory and fills tables: it isn't what a request costs.
+  transformer.forward(rows, one);
+  sequence.truncate(0);
+
+  CALLGRIND_START_INSTRUMENTATION;
+  transformer.forward(rows, one);
+  CALLGRIND_DUMP_STATS_AT("prefill");
+  for (int i = kPrefill; i < kPrefill + kDecode; ++i) {
+    const bankml::BatchRow row{token(i), i, 0, true};
+    transformer.forward({&row, 1}, one);
+  }
+  CALLGRIND_DUMP_STATS_AT("decode");
+  CALLGRIND_STOP_INSTRUMENTATION;
+  fmt::print("compiler {}\n", __VERSION__);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 2) {
+    fmt::print(stderr, "usage: count_instructions MODEL.gguf\n");
+    return 2;
+  }
+  run(argv[1]);
+} catch (const std::exception& error) {
+  fmt::print(stderr, "{}\n", error.what());
+  return 1;
+}

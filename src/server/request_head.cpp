@@ -1,0 +1,118 @@
+#include "server/request_head.hpp"
+
+#include <algorithm>
+#include <array>
+#include <boost/beast/core/string.hpp>
+#include <charconv>
+
+#include "server/shapes.hpp"
+
+namespace bankml {
+namespace {
+
+namespace http = boost::beast::http;
+using boost::beast::iequals;
+
+// Others are refused before they are routed.
+constexpr std::array kMethods = {http::verb::get,   http::verb::head,    http::verb::post,   http::verb::put,
+                                 http::verb::patch, http::verb::delete_, http::verb::options};
+
+constexpr std::string_view kEnd = "\r\n\r\n", kLineEnd = "\r\n";
+
+bool is_letter(char c) noexcept {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+// A complete head, line by line, as it was sent.
+Refusal refused_text(std::string_view head) {
+  std::size_t lines = 0;
+  for (std::size_t start = 0; start < head.size(); ++lines) {
+    const std::string_view line = head.substr(start, head.find(kLineEnd, start) - start);
+    start += line.size() + kLineEnd.size();
+    if (lines == 0) {
+      const std::size_t target = std::min(line.find(' '), line.size());
+      if (line.size() - target > kMaxTarget + std::string_view("  HTTP/1.1").size()) return kLongTarget;
+      continue;
+    }
+    // A header that goes on in the next line was deprecated because two readers of it may not agree.
+    if (line.starts_with(' ') || line.starts_with('\t')) return {400, "a header goes on in the next line"};
+    if (line.size() > kMaxHeaderLine) return {400, "a header line is longer than 8192 bytes"};
+    // One line is the empty one at the end.
+    if (lines > kMaxHeaders && !line.empty()) return {400, "there are more than 100 header lines"};
+  }
+  return {};
+}
+
+bool is_form(const RequestParser& parser) {
+  constexpr std::string_view kForm = "application/x-www-form-urlencoded";
+  const auto type = parser.get()[http::field::content_type];
+  return iequals(type.substr(0, kForm.size()), kForm);
+}
+
+}  // namespace
+
+HeadScanner::Found HeadScanner::scan(std::string_view text) {
+  // Another protocol, most often TLS: there may be no end of a head to wait for.
+  if (!text.empty() && !is_letter(text.front())) return {.refusal = kMalformed};
+  const std::size_t from = seen_ - std::min(seen_, kEnd.size() - 1);
+  const std::size_t end = text.find(kEnd, from);
+  seen_ = text.size();
+  if (end != std::string_view::npos) {
+    const std::size_t size = end + kEnd.size();
+    return {.size = size, .refusal = refused_text(text.substr(0, end + kLineEnd.size()))};
+  }
+  if (text.size() > kMaxTarget && std::min(text.find('\n'), text.size()) > kMaxTarget) return {.refusal = kLongTarget};
+  if (text.size() >= kMaxHead) return {.refusal = {400, "the header has no end"}};
+  return {};
+}
+
+Refusal refused_head(const RequestParser& parser) {
+  const auto& message = parser.get();
+  if (std::ranges::find(kMethods, message.method()) == kMethods.end()) return {400, "the request method is unknown"};
+  if (message.target().size() > kMaxTarget) return kLongTarget;
+  const auto transfer = message[http::field::transfer_encoding];
+  if (!transfer.empty() && !iequals(transfer, "chunked")) {
+    return {400, "Transfer-Encoding: only 'chunked' is understood"};
+  }
+  const auto content = message[http::field::content_encoding];
+  if (!content.empty() && !iequals(content, "identity")) {
+    return {415, "Content-Encoding: the body must not be compressed"};
+  }
+  return {};
+}
+
+std::uint64_t body_limit(const RequestParser& parser, std::int64_t limit) {
+  return static_cast<std::uint64_t>(is_form(parser) ? std::min(limit, kMaxForm) : limit);
+}
+
+std::string percent_decoded(std::string_view text, bool plus_is_space) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      out += static_cast<char>(byte);
+      i += 2;
+    } else {
+      out += plus_is_space && text[i] == '+' ? ' ' : text[i];
+    }
+  }
+  return out;
+}
+
+std::string request_id(std::string_view proposed) {
+  constexpr std::size_t kLongest = 128, kOwnLength = 16;
+  const auto allowed = [](char c) { return is_letter(c) || (c >= '0' && c <= '9') || std::string_view("-_.:/+=").find(c) != std::string_view::npos; };
+  const bool usable = !proposed.empty() && proposed.size() <= kLongest && std::ranges::all_of(proposed, allowed);
+  return usable ? std::string(proposed) : random_id(kOwnLength);
+}
+
+std::string printable_start(std::string_view text) {
+  constexpr std::size_t kLogged = 300;
+  constexpr char kDelete = 0x7f;
+  std::string out(text.substr(0, kLogged));
+  std::ranges::replace_if(out, [](char c) { return (c >= 0 && c < ' ') || c == kDelete; }, '?');
+  return out;
+}
+
+}  // namespace bankml

@@ -1,0 +1,140 @@
+// What slots have in common: the prompt of several answers, the context of a unified cache, the queue.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "bankml/engine/engine.hpp"
+#include "support/engine_fixture.hpp"
+
+namespace bankml {
+namespace {
+
+using test::Answer;
+using test::EngineFixture;
+using test::range;
+using ::testing::HasSubstr;
+
+EngineOptions three_slots() {
+  EngineOptions options = EngineFixture::default_options();
+  options.slots = 3;
+  options.context = 768;
+  return options;
+}
+
+TEST(Copies, ComputeTheirPromptOnce) {
+  EngineFixture fixture(three_slots());
+  auto [ids, answers] = fixture.submit_copies(range(1, 50), 3);
+  for (Answer& answer : answers) {
+    EXPECT_EQ(answer.result().timings.prompt_n, 50);
+    EXPECT_EQ(answer.result().tokens, answers[0].result().tokens) << "greedy, so all are the same";
+  }
+  EXPECT_EQ(fixture.engine().metrics().prompt_tokens, 50u);
+}
+
+TEST(Copies, AnswerAsARequestAlone) {
+  EngineFixture fixture(three_slots()), alone;
+  auto [ids, answers] = fixture.submit_copies(range(1, 50), 2);
+  EXPECT_EQ(answers[1].result().tokens, alone.ask(range(1, 50)).tokens);
+}
+
+// docs/prompt-cache.md, 7: the first takes the slot that a request alone would take, the others the lowest free ids.
+TEST(Copies, TakeTheLowestFreeSlotsAndGiveThemBackEmpty) {
+  EngineFixture fixture(three_slots());
+  auto [ids, answers] = fixture.submit_copies(range(1, 50), 3);
+  EXPECT_EQ(answers[0].result().id_slot, 2);
+  EXPECT_EQ(answers[1].result().id_slot, 0);
+  EXPECT_EQ(answers[2].result().id_slot, 1);
+  const std::vector<SlotSnapshot> slots = fixture.engine().slots();
+  EXPECT_EQ(slots[2].tokens, 53);
+  EXPECT_EQ(slots[0].tokens, 0);
+  EXPECT_EQ(slots[1].tokens, 0);
+}
+
+TEST(Copies, WaitUntilEnoughSlotsAreIdle) {
+  CompletionParams longer = EngineFixture::default_params();
+  longer.n_predict = 60;
+  EngineFixture fixture(three_slots());
+  auto [busy, running] = fixture.submit(range(100, 110), longer);
+  running.wait_for_pieces(1);
+  auto [ids, answers] = fixture.submit_copies(range(1, 50), 3);
+  for (Answer& answer : answers) answer.wait();
+  EXPECT_TRUE(running.done()) << "the three need the slot that was busy";
+}
+
+TEST(Copies, AreAllRefusedWithTheFirst) {
+  EngineFixture fixture(three_slots());
+  auto [ids, answers] = fixture.submit_copies(std::vector<TokenId>(300, 5), 2);
+  for (Answer& answer : answers) EXPECT_EQ(answer.failure().kind, ErrorKind::context_overflow);
+}
+
+TEST(Copies, CancellingTheLastLeavesTheOthers) {
+  CompletionParams longer = EngineFixture::default_params();
+  longer.n_predict = 60;
+  EngineFixture fixture(three_slots());
+  auto [ids, answers] = fixture.submit_copies(range(1, 50), 2, longer);
+  fixture.engine().cancel(ids[1]);
+  answers[1].wait();
+  EXPECT_EQ(answers[0].result().tokens.size(), 60u);
+}
+
+// --- the context that slots of a unified cache share ---
+
+TEST(UnifiedContext, FailsAllRunningRequestsWhenItIsFull) {
+  EngineOptions shared = three_slots();
+  shared.context = 256;
+  shared.unified_kv = true;
+  CompletionParams endless = EngineFixture::default_params();
+  endless.n_predict = 200;
+  EngineFixture fixture(shared);
+  auto [a, first] = fixture.submit(range(1, 100), endless);
+  auto [b, second] = fixture.submit(range(101, 200), endless);
+  EXPECT_THAT(first.failure().message, HasSubstr("context size has been exceeded"));
+  EXPECT_EQ(second.failure().kind, ErrorKind::internal);
+  EXPECT_EQ(fixture.ask(range(1, 100)).tokens.size(), 4u) << "the daemon lives on";
+}
+
+TEST(UnifiedContext, DropsIdleSlotsForARunningOne) {
+  EngineOptions shared = three_slots();
+  shared.context = 256;
+  shared.unified_kv = true;
+  shared.cache_ram_mib = 0;  // otherwise idle slots are emptied anyway
+  EngineFixture fixture(shared);
+  fixture.ask(range(1, 120));
+  EXPECT_EQ(fixture.ask(std::vector<TokenId>(200, 130)).tokens.size(), 4u);
+  int held = 0;
+  for (const SlotSnapshot& slot : fixture.engine().slots()) held += slot.tokens;
+  EXPECT_EQ(held, 203);
+}
+
+// llama-server b11192 can't restore such a state: the slot is emptied, and the entry stays for later.
+TEST(UnifiedContext, LeavesACachedStateWhereItIsWhileTheOthersHoldTooMuch) {
+  EngineOptions shared = three_slots();
+  shared.context = 256;
+  shared.unified_kv = true;
+  EngineFixture fixture(shared);
+  fixture.ask(range(1, 120));                        // slot 2
+  fixture.ask(std::vector<TokenId>(150, 130));       // slot 1; the first conversation goes to the cache
+  const Done back = fixture.ask(range(1, 121));      // slot 0 has no room for 123 tokens beside 153
+  EXPECT_EQ(back.timings.cache_n, 0);
+  fixture.ask(std::vector<TokenId>(20, 140));
+  EXPECT_GT(fixture.ask(range(1, 122)).timings.cache_n, 100);
+}
+
+TEST(SlotActions, AreRemovedFromTheQueueWhenTheyAreCancelled) {
+  CompletionParams longer = EngineFixture::default_params();
+  longer.n_predict = 100;
+  EngineFixture fixture;
+  auto [busy, running] = fixture.submit(range(1, 10), longer);
+  running.wait_for_pieces(1);
+  std::promise<bool> cancelled;
+  const JobId id = fixture.engine().erase_slot(0, [&](std::variant<SlotActionResult, Failed>&& result) {
+    cancelled.set_value(std::holds_alternative<Failed>(result) && std::get<Failed>(result).cancelled);
+  });
+  fixture.engine().cancel(id);
+  EXPECT_TRUE(cancelled.get_future().get());
+  EXPECT_EQ(running.result().tokens.size(), 100u);
+}
+
+}  // namespace
+}  // namespace bankml
