@@ -28,8 +28,8 @@ struct ServerLimits {
 // What Server::reload() may change.
 struct ServerPolicy {
   std::vector<std::string> api_keys;    // of which requests need one; none: no key is needed
-  std::vector<std::string> admin_keys;  // good for everything; where there are any, only they allow slot actions,
-                                        // GET /cache and POST /props
+  std::vector<std::string> admin_keys;  // good for everything; where there are any, only they allow slot actions
+                                        // and POST /props
   ServerLimits limits;
 };
 
