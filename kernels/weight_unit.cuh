@@ -68,7 +68,7 @@ __device__ inline void look_up(std::uint32_t codes, std::uint32_t& low, std::uin
 template <class Block>
 struct UnitLayout : PlaneLayout<Block> {
   static constexpr int low_bits = kTraits<Block>.low_bits, high_bits = kTraits<Block>.high_bits, offset = kTraits<Block>.offset;
-  static constexpr bool minimum = kTraits<Block>.minimum, table = kTraits<Block>.table != nullptr;
+  static constexpr bool minimum = kTraits<Block>.minimum, table = kTraits<Block>.has_table;
 };
 
 template <class Block>

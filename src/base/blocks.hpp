@@ -227,6 +227,8 @@ struct BlockTraits {
   int offset;
   bool minimum;  // has m or dmin
   const std::int8_t* table;  // of the 16 codes' integers; nullptr: none
+  // Whether there is one: under UBSan gcc doesn't take a comparison of an address for a constant (its bug 71962).
+  bool has_table = false;
 };
 
 template <class Block>
@@ -242,9 +244,9 @@ inline constexpr BlockTraits kTraits<BlockQ5_1>{kBlock, 0, 4, 1, 0, true, nullpt
 template <>
 inline constexpr BlockTraits kTraits<BlockQ8_0>{kBlock, 0, 8, 0, 0, false, nullptr};
 template <>
-inline constexpr BlockTraits kTraits<BlockIq4Nl>{kBlock, 0, 4, 0, 0, false, kIq4Values};
+inline constexpr BlockTraits kTraits<BlockIq4Nl>{kBlock, 0, 4, 0, 0, false, kIq4Values, true};
 template <>
-inline constexpr BlockTraits kTraits<BlockMxfp4>{kBlock, 0, 4, 0, 0, false, kMxfp4Values};
+inline constexpr BlockTraits kTraits<BlockMxfp4>{kBlock, 0, 4, 0, 0, false, kMxfp4Values, true};
 template <>
 inline constexpr BlockTraits kTraits<BlockQ2K>{kSuperBlock, 16, 2, 0, 0, true, nullptr};
 template <>
@@ -256,7 +258,7 @@ inline constexpr BlockTraits kTraits<BlockQ5K>{kSuperBlock, 32, 4, 1, 0, true, n
 template <>
 inline constexpr BlockTraits kTraits<BlockQ6K>{kSuperBlock, 16, 4, 2, 32, false, nullptr};
 template <>
-inline constexpr BlockTraits kTraits<BlockIq4Xs>{kSuperBlock, 32, 4, 0, 0, false, kIq4Values};
+inline constexpr BlockTraits kTraits<BlockIq4Xs>{kSuperBlock, 32, 4, 0, 0, false, kIq4Values, true};
 
 template <class Block>
 struct Decoded {

@@ -38,13 +38,13 @@ template <class Block>
   if constexpr (traits.high_bits != 0) {
     w = Simd::join<traits.low_bits>(w, Simd::codes<traits.high_bits>(piece + P::low_bytes, pair));
   }
-  if constexpr (traits.table != nullptr) return Simd::look_up_pair(traits.table, w);
+  if constexpr (traits.has_table) return Simd::look_up_pair(traits.table, w);
   if constexpr (traits.offset != 0 && !std::is_same_v<Block, BlockQ6K>) return Simd::minus<traits.offset>(w);
   return w;
 }
 
 template <class Block>
-inline constexpr bool kSigned = kTraits<Block>.table != nullptr || kTraits<Block>.low_bits == 8 ||
+inline constexpr bool kSigned = kTraits<Block>.has_table || kTraits<Block>.low_bits == 8 ||
                                 (kTraits<Block>.offset != 0 && !std::is_same_v<Block, BlockQ6K>);
 
 // Integers of columns `unit` and `unit` + 4.
@@ -232,7 +232,7 @@ void super_lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexc
 template <class Block, int T>
 void columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   using P = Packing<Block>;
-  constexpr bool is_signed = P::traits.table != nullptr;  // the offset of Q4_0 is taken off the sums
+  constexpr bool is_signed = P::traits.has_table;  // the offset of Q4_0 is taken off the sums
   const std::int64_t blocks = job.cols / kBlock;
   const std::int8_t* acts = job.q8.quants + token * job.cols;
   Simd::Rows acc[T];

@@ -73,12 +73,12 @@ inline constexpr auto kCodes = [] {
 
 template <class Block>
 constexpr int code_of(std::int8_t integer) noexcept {
-  if constexpr (kTraits<Block>.table != nullptr) return kCodes<Block>[static_cast<std::uint8_t>(integer)];
+  if constexpr (kTraits<Block>.has_table) return kCodes<Block>[static_cast<std::uint8_t>(integer)];
   return (integer + kTraits<Block>.offset) & 255;
 }
 template <class Block>
 constexpr std::int8_t integer_of(int code) noexcept {
-  if constexpr (kTraits<Block>.table != nullptr) return kTraits<Block>.table[code];
+  if constexpr (kTraits<Block>.has_table) return kTraits<Block>.table[code];
   return static_cast<std::int8_t>(code - kTraits<Block>.offset);
 }
 
