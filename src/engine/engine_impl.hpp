@@ -13,6 +13,7 @@
 #include "bankml/engine/engine.hpp"
 #include "bankml/engine/prompt_cache.hpp"
 #include "bankml/engine/slot_choice.hpp"
+#include "bankml/model/kv_transport.hpp"
 #include "engine/prompt_cut.hpp"
 #include "engine/slot.hpp"
 
@@ -26,6 +27,9 @@ struct Engine::Impl {
 
   JobId queue(std::unique_ptr<Job> job);
   std::int64_t window_part_cells(std::int64_t stream_cells) const noexcept;
+  void make_context(std::int64_t wanted);
+  void fit_into_device();
+  void make_transport(std::uint64_t limit_bytes);
 
   const Model& model;
   const Tokenizer& tokenizer;
@@ -62,12 +66,24 @@ struct Engine::Impl {
   void share_prompt(Slot& first);
   void exchange_state(Slot& slot, std::span<const TokenId> prompt);
   bool save_to_cache(Slot& slot);
+  void drop_broken_states();
+  // The same state with all blocks on the device; its host copies stay where they are.
+  template <class State>
+  State on_device(const State& state) {
+    State copy = state;
+    if (!transport) return copy;
+    std::vector<KvBlock*> blocks;
+    copy.collect_blocks(blocks);
+    transport->load(blocks, transformer->stream());
+    return copy;
+  }
   void save_idle_slots(const Slot& started);
   void start_completion(Slot& slot, std::unique_ptr<Job> job);
   std::size_t reuse(Slot& slot, const Run& run);
   std::int64_t roll_back(Slot& slot, std::int64_t n_past, std::int64_t total);
   CutPoints cut_points(const Slot& slot) const noexcept;
   void make_checkpoint(Slot& slot, std::int64_t end);
+  KvCells checkpoint_state(const Slot& slot);
   void start_action(Slot& slot, Job& job);
   void step();
   void form_batch();
@@ -85,24 +101,29 @@ struct Engine::Impl {
   void finish(Slot& slot);
   void release(Slot& slot);
   void fail_running(ErrorKind kind, const std::string& message);
+  void fail_youngest(std::span<const BatchRow> batch, const std::string& message);
+  void read_transport_stats();
   void publish();
   void publish_slot(const Slot& slot);
   std::filesystem::path slot_file(const Job& job) const;
   SlotActionResult save_slot(Slot& slot, const std::filesystem::path& path);
   SlotActionResult restore_slot(Slot& slot, const std::filesystem::path& path);
 
-  std::unique_ptr<KvPool> pool;  // before all that holds blocks of it
+  std::unique_ptr<KvPool> pool;            // before all that holds blocks of it
+  std::unique_ptr<KvTransport> transport;  // none: states are handed over, or the cache is off
   std::vector<Slot> slots;
   std::list<std::unique_ptr<Job>> waiting;  // in order of arrival
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<PromptCache<SlotState>> cache;  // none: switched off
   EngineMetrics metrics;
-  bool one_stream = true;              // the peer's slots share one KV stream
-  int window = 0;                      // positions that window layers see; 0: none, or all their cells are kept
-  bool can_move_positions = true;      // whether chunk reuse and context shift are possible
-  std::vector<BatchRow> rows;          // of a step; kept, so that a step doesn't allocate
-  std::vector<BatchRow> later_rows;    // scratch of next_pass()
-  std::vector<KvSequence*> sequences;  // of all slots, by id
+  std::uint64_t state_fingerprint = 0;
+  std::uint64_t failed_saves_seen = 0;  // of the transport: their entries are gone
+  bool one_stream = true;               // the peer's slots share one KV stream
+  int window = 0;                       // positions that window layers see; 0: none, or all their cells are kept
+  bool can_move_positions = true;       // whether chunk reuse and context shift are possible
+  std::vector<BatchRow> rows;           // of a step; kept, so that a step doesn't allocate
+  std::vector<BatchRow> later_rows;     // scratch of next_pass()
+  std::vector<KvSequence*> sequences;   // of all slots, by id
   std::vector<SlotView> views;
   std::vector<SlotSnapshot> next_snapshots;  // filled for publish(); kept, so that it doesn't allocate
 };

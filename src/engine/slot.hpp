@@ -94,6 +94,12 @@ inline Timings Run::timings() const noexcept {
 struct SlotState {
   KvSequence kv;
   Checkpoints<KvCells> checkpoints;
+  std::uint64_t fingerprint = 0;  // of the model, the cache types and the layout of blocks
+
+  void collect_blocks(std::vector<KvBlock*>& out) {
+    kv.collect_blocks(out);
+    checkpoints.for_each_state([&](KvCells& state) { state.collect_blocks(out); });
+  }
 };
 
 struct Slot {
