@@ -92,8 +92,8 @@ void Engine::Impl::read_transport_stats() {
   const KvTransportStats stats = transport->stats();
   metrics.save_seconds = stats.save_seconds;
   metrics.load_seconds = stats.load_seconds;
-  metrics.save_bytes = stats.saved_bytes;
-  metrics.load_bytes = stats.loaded_bytes;
+  metrics.copied_to_host = stats.saved_bytes;
+  metrics.copied_to_device = stats.loaded_bytes;
   metrics.failed_copies = stats.failed_saves + stats.failed_loads;
   metrics.copy_waits = stats.waits;
   metrics.copy_wait_seconds = stats.wait_seconds;

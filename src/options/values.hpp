@@ -42,6 +42,9 @@ std::string unescape(std::string_view text);
 // Names of samplers separated by ';'; unknown ones are dropped.
 std::vector<SamplerKind> parse_sampler_list(std::string_view text);
 
+// `text`, if it is a directory.
+std::string to_directory(const std::string& text);
+
 // Contents of a file; throws Error(io).
 std::string read_text_file(const std::string& path);
 

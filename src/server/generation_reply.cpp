@@ -46,6 +46,7 @@ class GenerationReply final : public PendingReply {
   void start(std::function<void()> wake) override {
     mailbox_ = std::make_shared<Mailbox<TaskEvent>>(std::move(wake));
     const std::size_t copies = static_cast<std::size_t>(generation_.request.copies);
+    jobs_.reserve(generation_.tasks.size());  // what has been submitted can always be cancelled
     for (std::size_t i = 0; i < generation_.tasks.size(); i += copies) submit(i, copies);
   }
 

@@ -38,6 +38,7 @@ class FakeService final : public CompletionService {
   bool refuses = false;  // submit() throws
   std::vector<SlotSnapshot> snapshots = {{}};
   EngineMetrics values;
+  std::vector<CachedConversation> conversations;
 
   JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) override {
     if (refuses) throw Error(ErrorKind::busy, "not now");
@@ -86,6 +87,7 @@ class FakeService final : public CompletionService {
   }
   std::vector<SlotSnapshot> slots() const override { return snapshots; }
   EngineMetrics metrics() const override { return values; }
+  std::vector<CachedConversation> cached_conversations() const override { return conversations; }
   std::int64_t slot_context() const noexcept override { return 256; }
   int slot_count() const noexcept override { return slot_number; }
   bool has_slot_files() const noexcept override { return slot_files; }
