@@ -87,8 +87,9 @@ struct Softmax {
   }
 };
 
+// Three blocks of a multiprocessor: left to itself the assembler goes for more, and spills on sm_90a.
 template <int kGroup, DType kK, DType kV>
-__global__ void __launch_bounds__(kThreads) attend_split(AttentionLaunch args, KvView kv) {
+__global__ void __launch_bounds__(kThreads, 3) attend_split(AttentionLaunch args, KvView kv) {
   DYNAMIC_SHARED(float, memory);
   const SharedMemory<kGroup> shared(memory, kv.head_dim_k);
   const int group = args.heads / kv.kv_heads, parts = (group + kGroup - 1) / kGroup;

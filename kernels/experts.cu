@@ -1,4 +1,5 @@
-// Routing of rows to experts, and the sum of what the experts give. Their mat-muls are in matmul_vec.cu.
+// Routing of rows to experts, pairs in the order of experts, and the sum of what the experts give. Their mat-muls are
+// in matmul_vec.cu and matmul_tiles.cu.
 #include "device.cuh"
 #include "device/cuda/launchers.hpp"
 #include "warp.cuh"
@@ -66,6 +67,44 @@ __global__ void __launch_bounds__(kThreads) route_rows(RouteArgs args) {
   if (lane < args.used) args.weight[row * args.used + lane] = weight;
 }
 
+constexpr int kGroupThreads = 1024;
+constexpr int kGroupWarps = kGroupThreads / 32;
+
+// One block, a warp an expert: its pairs are counted, then written behind those of the experts before it.
+__global__ void __launch_bounds__(kGroupThreads) sort_pairs(GroupArgs args) {
+  SHARED(int[kMaxExperts], count);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  for (int e = warp; e < args.experts; e += kGroupWarps) {
+    int n = 0;
+    for (int p = lane; p < args.pairs; p += 32) n += args.expert[p] == e;
+    n = warp_sum(n);
+    if (lane == 0) count[e] = n;
+  }
+  __syncthreads();
+  for (int e = warp; e < args.experts; e += kGroupWarps) {
+    int first = 0, tile = 0;
+    for (int i = lane; i < e; i += 32) {
+      first += count[i];
+      tile += (count[i] + kGroupTile - 1) / kGroupTile;
+    }
+    first = warp_sum(first);
+    tile = warp_sum(tile);
+    const int n = count[e], tiles = (n + kGroupTile - 1) / kGroupTile;
+    for (int t = lane; t < tiles; t += 32) {
+      const int left = n - t * kGroupTile;
+      args.tile[tile + t] = {e, first + t * kGroupTile, left < kGroupTile ? left : kGroupTile};
+    }
+    for (int base = 0; base < args.pairs; base += 32) {
+      const bool mine = base + lane < args.pairs && args.expert[base + lane] == e;
+      const unsigned lanes = __ballot_sync(kAllLanes, mine);
+      if (mine) args.sorted[first + __popc(lanes & ((1u << lane) - 1))] = base + lane;
+      first += __popc(lanes);
+    }
+    if (e + 1 < args.experts) continue;
+    for (int t = tile + tiles + lane; t < args.tiles; t += 32) args.tile[t] = {0, 0, 0};
+  }
+}
+
 __global__ void __launch_bounds__(kThreads) sum_pairs(ExpertSumArgs args) {
   const std::int64_t row = blockIdx.y;
   const int column = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -85,6 +124,10 @@ __global__ void __launch_bounds__(kThreads) sum_pairs(ExpertSumArgs args) {
 
 void route(Stream& stream, const RouteArgs& args) {
   launch(route_rows, {.grid = (args.rows + kWarps - 1) / kWarps, .block = kThreads}, stream, args);
+}
+
+void group_pairs(Stream& stream, const GroupArgs& args) {
+  launch(sort_pairs, {.grid = 1, .block = kGroupThreads}, stream, args);
 }
 
 void sum_experts(Stream& stream, const ExpertSumArgs& args) {

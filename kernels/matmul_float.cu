@@ -53,7 +53,17 @@ __global__ void __launch_bounds__(kThreads) multiply_float_tiles(MatmulJob job, 
   }
 }
 
+__global__ void __launch_bounds__(kThreads) add_bias_and_residual(MatmulPart part, std::int64_t n) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < n) write_output(part, i % part.weight.rows, i / part.weight.rows, part.out[i]);
+}
+
 }  // namespace
+
+void finish_outputs(Stream& stream, const MatmulPart& part, int rows) {
+  const std::int64_t n = part.weight.rows * rows;
+  launch(add_bias_and_residual, {.grid = (n + kThreads - 1) / kThreads, .block = kThreads}, stream, part, n);
+}
 
 void matmul_float(Stream& stream, const MatmulPart* parts, int n, const ActivationPlanes& a, int rows) {
   const MatmulJob job = make_job(parts, n, a, rows, kTile);

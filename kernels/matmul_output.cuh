@@ -11,7 +11,9 @@ struct MatmulJob {
   int n;
   ActivationPlanes a;
   int rows;  // of activations
-  ExpertPairs experts;  // expert: nullptr for a plain weight; else rows is 1, and the second dimension of the grid are the pairs
+  // expert: nullptr for a plain weight; else the second dimension of the grid are the pairs, and rows is 1, or their
+  // tiles.
+  ExpertPairs experts;
 };
 
 inline MatmulJob make_job(const MatmulPart* parts, int n, const ActivationPlanes& a, int rows, int weight_rows_per_block) {

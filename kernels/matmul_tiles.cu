@@ -37,14 +37,46 @@ struct alignas(16) Stage {
   float a_sum[kUnits][minima ? minima : 1][minima ? kRows : 1];
 };
 
+// The rows of activations that a block takes, and where their outputs go: neighbours, or pairs of one expert.
+template <int kRows, bool kGrouped>
+struct RowTile {
+  int first = 0, count = 0;
+  std::int64_t first_weight_row = 0;  // of the expert, counted over all of them
+  const std::int32_t* pair = nullptr;
+  int divisor = 1;
+
+  __device__ explicit RowTile(const MatmulJob& job, const MatmulPart& part) {
+    if constexpr (kGrouped) {
+      const ExpertTile tile = job.experts.tile[blockIdx.y];
+      count = tile.count;
+      first_weight_row = tile.expert * part.weight.rows;
+      pair = job.experts.sorted + tile.first;
+      divisor = job.experts.divisor;
+    } else {
+      first = static_cast<int>(blockIdx.y) * kRows;
+      count = job.rows - first;
+    }
+  }
+  __device__ std::int64_t source(int row) const {
+    if constexpr (kGrouped) return pair[row] / divisor;
+    return first + row;
+  }
+  __device__ std::int64_t output(int row) const {
+    if constexpr (kGrouped) return pair[row];
+    return first + row;
+  }
+};
+
 // The unit of the weight that this thread unpacks, and its row of activations' scales, both of one step.
-template <class Block, int kRows>
+template <class Block, int kRows, bool kGrouped>
 class Loader {
  public:
-  __device__ Loader(const WeightPlanes& weight, const ActivationPlanes& a, int rows, std::int64_t first_weight, int first_row)
-      : weight_(weight), a_(a), rows_(rows), units_(weight.cols / kUnit), first_row_(first_row) {
+  using Rows = RowTile<kRows, kGrouped>;
+
+  __device__ Loader(const WeightPlanes& weight, const ActivationPlanes& a, const Rows& rows, std::int64_t first_weight)
+      : weight_(weight), a_(a), rows_(rows), units_(weight.cols / kUnit) {
     const std::int64_t row = first_weight + threadIdx.x / kUnits;
-    weight_unit_ = (row < weight.rows ? row : first_weight) * units_;
+    weight_unit_ = (rows.first_weight_row + (row < weight.rows ? row : first_weight)) * units_;
   }
 
   __device__ const std::int8_t* integers() const { return UnitLayout<Block>::super ? a_.q8k : a_.q8; }
@@ -59,8 +91,8 @@ class Loader {
       const int row = chunk / (kUnits * 2), part = chunk % (kUnits * 2);
       const int column = step * kUnits * kUnit + part * 16;
       // Rows and columns beyond the ends are zeros.
-      const bool inside = first_row_ + row < rows_ && column < a_.dim;
-      const std::int8_t* from = integers() + (inside ? std::int64_t{first_row_ + row} * a_.dim + column : 0);
+      const bool inside = row < rows_.count && column < a_.dim;
+      const std::int8_t* from = integers() + (inside ? rows_.source(row) * a_.dim + column : 0);
       cp_async_16(&stage.a[row][part * 16], from, inside ? 16 : 0);
     }
     cp_async_commit();
@@ -85,8 +117,8 @@ class Loader {
 
  private:
   __device__ void load_scales(Stage<Block, kRows>& stage, int row, int unit, int index) const {
-    const bool inside = first_row_ + row < rows_ && index < units_;
-    const std::int64_t at = inside ? std::int64_t{first_row_ + row} * units_ + index : 0;
+    const bool inside = row < rows_.count && index < units_;
+    const std::int64_t at = inside ? rows_.source(row) * units_ + index : 0;
     using Layout = UnitLayout<Block>;
     if constexpr (!Layout::super) {
       stage.a_scale[unit][row] = inside ? a_.q8_d[at] : 0.0f;
@@ -104,7 +136,8 @@ class Loader {
 
   WeightPlanes weight_;
   ActivationPlanes a_;
-  int rows_, units_, first_row_;
+  Rows rows_;
+  int units_;
   std::int64_t weight_unit_;
   WeightUnit<Block> unit_;
 };
@@ -166,18 +199,21 @@ __device__ inline void multiply_unit(const Stage<Block, kRows>& stage, int unit,
 }
 
 // Two stages take turns: while one is multiplied, the next one's weights are in registers and its activations on their way.
-template <class Block, int kRows>
-__global__ void __launch_bounds__(kThreads) multiply_tiles(MatmulJob job) {
+template <class Block, int kRows, bool kGrouped>
+__device__ inline void multiply_block_of_tiles(const MatmulJob& job) {
   using Tile = WarpTile<kRows>;
   using TwoStages = Stage<Block, kRows>[2];
   SHARED(TwoStages, stages);
   const int block = static_cast<int>(blockIdx.x), p = part_of(job, block);
   const MatmulPart& part = job.part[p];
   const std::int64_t first_weight = std::int64_t{block - job.first_block[p]} * kWeightTile;
-  const int first_row = static_cast<int>(blockIdx.y) * kRows;
+  const RowTile<kRows, kGrouped> rows(job, part);
+  if constexpr (kGrouped) {
+    if (rows.count == 0) return;
+  }
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int weight0 = warp / Tile::across * Tile::weights, row0 = warp % Tile::across * Tile::rows;
-  Loader<Block, kRows> loader(part.weight, job.a, job.rows, first_weight, first_row);
+  Loader<Block, kRows, kGrouped> loader(part.weight, job.a, rows, first_weight);
   Accumulators<kRows> sums;
 
   const int steps = loader.steps();
@@ -204,11 +240,24 @@ __global__ void __launch_bounds__(kThreads) multiply_tiles(MatmulJob job) {
 #pragma unroll
       for (int v = 0; v < 4; ++v) {
         const std::int64_t weight_row = first_weight + weight0 + i * 16 + lane / 4 + v / 2 * 8;
-        const std::int64_t row = first_row + row0 + j * 8 + lane % 4 * 2 + v % 2;
-        if (weight_row < part.weight.rows && row < job.rows) write_output(part, weight_row, row, sums.x[i][j][v]);
+        const int row = row0 + j * 8 + lane % 4 * 2 + v % 2;
+        if (weight_row < part.weight.rows && row < rows.count) {
+          write_output(part, weight_row, rows.output(row), sums.x[i][j][v], rows.first_weight_row);
+        }
       }
     }
   }
+}
+
+template <class Block, int kRows>
+__global__ void __launch_bounds__(kThreads) multiply_tiles(MatmulJob job) {
+  multiply_block_of_tiles<Block, kRows, false>(job);
+}
+
+// Two blocks of a multiprocessor: left to itself the assembler goes for four, and spills.
+template <class Block>
+__global__ void __launch_bounds__(kThreads, 2) multiply_expert_tiles(MatmulJob job) {
+  multiply_block_of_tiles<Block, kGroupTile, true>(job);
 }
 
 template <class Block, int kRows>
@@ -228,6 +277,14 @@ void matmul_tiles(Stream& stream, const MatmulPart* parts, int n, const Activati
     // Two scales and two minima a unit are more than the default of shared memory beside the widest tile.
     constexpr bool kFits = sizeof(Stage<Block, kWide>) * 2 <= kDefaultSharedBytes;
     launch_tiles<Block, kFits ? kWide : kMedium>(stream, job);
+  });
+}
+
+void matmul_expert_tiles(Stream& stream, const MatmulPart& part, const ActivationPlanes& a, const ExpertPairs& pairs) {
+  MatmulJob job = make_job(&part, 1, a, pairs.pairs, kWeightTile);
+  job.experts = pairs;
+  with_block(part.weight.type, [&]<class Block>() {
+    launch(multiply_expert_tiles<Block>, {.grid = {job.first_block[1], pairs.tiles}, .block = kThreads}, stream, job);
   });
 }
 

@@ -225,15 +225,14 @@ void matmul_vec(Stream& stream, const MatmulPart* parts, int n, const Activation
   launch_vec<kVecRows>(stream, job);
 }
 
-// A mat-vec for each pair: right for decode, where experts rarely share a row's neighbours; a prompt reads an expert's weights from
-// the L2 cache as often as it is chosen.
-void matmul_experts(Stream& stream, const MatmulPart* parts, int n, const ActivationPlanes& a, const ExpertPairs& pairs) {
-  MatmulJob job = make_job(parts, n, a, 1, kWarps * kWeightRows);
+// A mat-vec for each pair, whatever the experts of its neighbours.
+void matmul_expert_vec(Stream& stream, const MatmulPart& part, const ActivationPlanes& a, const ExpertPairs& pairs) {
+  MatmulJob job = make_job(&part, 1, a, 1, kWarps * kWeightRows);
   // The second dimension of a grid is short.
   constexpr int kMaxPairs = 65535;
   for (int first = 0; first < pairs.pairs; first += kMaxPairs) {
     const int count = pairs.pairs - first < kMaxPairs ? pairs.pairs - first : kMaxPairs;
-    job.experts = {pairs.expert, count, pairs.divisor, first};
+    job.experts = {.expert = pairs.expert, .pairs = count, .divisor = pairs.divisor, .first = first};
     launch_vec<1>(stream, job);
   }
 }

@@ -21,10 +21,11 @@
 namespace bankml::host {
 
 struct HostOptions {
-  Order order;
+  Order order{};
   // Each job of a stream starts after a random delay of up to so much.
   std::chrono::microseconds max_delay{0};
   std::uint64_t delay_seed = 0;
+  bool library = false;  // whether there is one for matrix products
 };
 
 // What can be made to fail.

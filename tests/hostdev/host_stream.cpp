@@ -17,11 +17,6 @@ namespace {
 // CUDA copies so much from pageable memory to a buffer of its own before the call returns.
 constexpr std::size_t kStagedBytes = 64 * 1024;
 
-HostStream& host_stream(Stream& stream) {
-  if (auto* const host = dynamic_cast<HostStream*>(&stream)) return *host;
-  throw Error(ErrorKind::internal, "a kernel of the host device was given a stream of another device");
-}
-
 class HostGraph final : public Graph {
  public:
   explicit HostGraph(std::vector<Job> jobs) : jobs_(std::make_shared<const std::vector<Job>>(std::move(jobs))) {}
@@ -45,6 +40,11 @@ const char* name(Operation operation) {
 
 }  // namespace
 
+HostStream& host_stream(Stream& stream) {
+  if (auto* const host = dynamic_cast<HostStream*>(&stream)) return *host;
+  throw Error(ErrorKind::internal, "a kernel of the host device was given a stream of another device");
+}
+
 void Signal::finish(std::string error) {
   error_ = std::move(error);
   state_.store(1, std::memory_order_release);
@@ -65,6 +65,10 @@ HostStream::HostStream(HostRuntime& runtime, std::uint64_t delay_seed)
     : runtime_(runtime), delay_state_(delay_seed), worker_([this] { work(); }) {}
 
 HostStream::~HostStream() {
+  try {
+    flush();
+  } catch (const std::exception&) {  // nobody waits for it
+  }
   release();
   queue_.push({[this] { stopped_ = true; }, true});
   worker_.join();
@@ -115,9 +119,16 @@ void HostStream::refuse_in_capture(const char* what) const {
   if (capturing_) throw Error(ErrorKind::device, fmt::format("{} while the stream's work is being captured", what));
 }
 
+void HostStream::flush() {
+  if (Deferred* const deferred = std::exchange(deferred_, nullptr)) deferred->flush(*this);
+}
+
 void HostStream::enqueue(Operation operation, std::function<void()> run) {
   refuse_after_error();
   if (runtime_.fails_now(operation)) {
+    // A failure is no part of a graph.
+    if (capturing_)
+      throw Error(ErrorKind::device, fmt::format("{} failed in a capture, as asked for", name(operation)));
     run = [operation] { throw Error(ErrorKind::device, fmt::format("{} failed, as asked for", name(operation))); };
   }
   push({std::move(run)});
@@ -125,6 +136,7 @@ void HostStream::enqueue(Operation operation, std::function<void()> run) {
 
 void HostStream::copy_to_device(void* device, const void* host, std::size_t bytes) {
   if (bytes == 0) return;
+  flush();
   runtime_.check_device_range("copy_to_device", device, bytes);
   if (runtime_.check_host_range("copy_to_device", host, bytes)) {
     enqueue(Operation::copy, [=] { std::memcpy(device, host, bytes); });
@@ -141,6 +153,7 @@ void HostStream::copy_to_device(void* device, const void* host, std::size_t byte
 
 void HostStream::copy_to_host(void* host, const void* device, std::size_t bytes) {
   if (bytes == 0) return;
+  flush();
   runtime_.check_device_range("copy_to_host", device, bytes);
   if (!runtime_.check_host_range("copy_to_host", host, bytes)) {
     throw Error(ErrorKind::internal, fmt::format("copy_to_host of {} bytes to memory that isn't pinned", bytes));
@@ -153,12 +166,14 @@ void HostStream::copy_to_host(void* host, const void* device, std::size_t bytes)
 
 void HostStream::copy_on_device(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
+  flush();
   runtime_.check_device_range("copy_on_device", to, bytes);
   runtime_.check_device_range("copy_on_device", from, bytes);
   enqueue(Operation::copy, [=] { std::memmove(to, from, bytes); });
 }
 
 void HostStream::record(Event& event) {
+  flush();
   refuse_in_capture("an event is recorded");
   refuse_after_error();
   Signal& signal = runtime_.make_signal();
@@ -167,6 +182,7 @@ void HostStream::record(Event& event) {
 }
 
 void HostStream::wait(const Event& event) {
+  flush();
   refuse_in_capture("an event is waited for");
   refuse_after_error();
   const Signal* const signal = dynamic_cast<const HostEvent&>(event).signal_;
@@ -180,6 +196,13 @@ void HostStream::wait(const Event& event) {
 }
 
 void HostStream::synchronize() {
+  // What can't be launched any more is told last: the stream's own error comes first, and is forgotten.
+  std::exception_ptr refused;
+  try {
+    flush();
+  } catch (const Error&) {
+    refused = std::current_exception();
+  }
   refuse_in_capture("the stream is waited for");
   Signal& done = runtime_.make_signal();
   push({[this, &done] {
@@ -190,10 +213,15 @@ void HostStream::synchronize() {
         true});
   done.wait();
   if (!done.error().empty()) throw Error(ErrorKind::device, done.error());
+  if (refused) std::rethrow_exception(refused);
 }
 
 void HostStream::run(Grid grid) {
   enqueue(Operation::launch, [grid = std::move(grid), order = runtime_.options().order] { run_grid(grid, order); });
+}
+
+void HostStream::run(std::function<void()> kernel) {
+  enqueue(Operation::launch, std::move(kernel));
 }
 
 void HostStream::begin_capture() {
@@ -223,6 +251,10 @@ void begin_capture(Stream& stream) {
 }
 std::unique_ptr<Graph> end_capture(Stream& stream) {
   return std::make_unique<HostGraph>(host_stream(stream).end_capture());
+}
+
+void set_deferred(Stream& stream, Deferred* deferred) {
+  host_stream(stream).set_deferred(deferred);
 }
 
 void hold(Stream& stream) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -36,8 +37,10 @@ class HostStream final : public Stream {
   void wait(const Event& event) override;
   void synchronize() override;
 
-  // Queues a kernel.
+  // Queues a kernel, or what a library does in its place.
   void run(Grid grid);
+  void run(std::function<void()> kernel);
+  const HostRuntime& runtime() const noexcept { return runtime_; }
 
   void hold() noexcept { held_.store(1, std::memory_order_relaxed); }
   void release() noexcept;
@@ -45,8 +48,10 @@ class HostStream final : public Stream {
   void begin_capture();
   std::vector<Job> end_capture();
   void run_captured(std::shared_ptr<const std::vector<Job>> jobs);
+  void set_deferred(Deferred* deferred) noexcept { deferred_ = deferred; }
 
  private:
+  void flush();
   void enqueue(Operation operation, std::function<void()> run);
   void push(Job job);
   void refuse_after_error() const;
@@ -63,7 +68,11 @@ class HostStream final : public Stream {
   std::uint64_t delay_state_;
   bool capturing_ = false;
   std::vector<Job> captured_;
+  Deferred* deferred_ = nullptr;
   std::thread worker_;
 };
+
+// Throws Error(internal) for a stream of another device.
+HostStream& host_stream(Stream& stream);
 
 }  // namespace bankml::host

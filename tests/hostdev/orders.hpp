@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,10 @@ class OnEveryOrder : public testing::TestWithParam<Order> {
   HostRuntime runtime_{HostOptions{.order = GetParam()}};
   std::unique_ptr<Stream> stream_ = runtime_.make_stream();
 };
+
+inline void PrintTo(const Order& order, std::ostream* out) {
+  *out << "kind " << static_cast<int>(order.kind) << ", seed " << order.seed;
+}
 
 inline auto every_order() {
   return testing::Values(Order::forward(), Order::reverse(), Order::random(1), Order::random(2), Order::random(3));

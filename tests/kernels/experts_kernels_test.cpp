@@ -1,12 +1,14 @@
 // Routing, the mat-muls of experts and their sum, against the CPU backend: one branch of a mixture from scores to output.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <list>
 #include <random>
 #include <vector>
 
 #include "bankml/base/error.hpp"
+#include "device/cuda/launchers.hpp"
 #include "device/random_weight.hpp"
 #include "kernels/host_device.hpp"
 #include "orders.hpp"
@@ -84,6 +86,13 @@ TEST_P(ExpertKernels, OneRowAndMany) {
   for (const int rows : {1, 2, 9, 33}) expect_branch({.rows = rows});
 }
 
+// Several tiles of an expert, experts without any pair, and a tile that is full.
+TEST_P(ExpertKernels, ManyPairsOfFewAndOfManyExperts) {
+  expect_branch({.experts = 2, .used = 2, .rows = 64});
+  expect_branch({.experts = 3, .used = 1, .rows = 70});
+  expect_branch({.experts = 67, .used = 7, .rows = 33});
+}
+
 TEST_P(ExpertKernels, AllWaysOfWeighing) {
   for (const bool chosen : {false, true}) {
     for (const bool normalize : {false, true}) expect_branch({.router = {chosen, normalize, 2.5f}});
@@ -99,6 +108,43 @@ TEST_P(ExpertKernels, OneExpertAllOfThemAndMoreThanAWarpHasLanes) {
 TEST_P(ExpertKernels, WeightsOfEveryKind) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q5_1, DType::mxfp4}) expect_branch({.type = type});
   expect_branch({.type = DType::q4_k, .hidden = 256});
+}
+
+TEST_P(ExpertKernels, TilesOfWeightsOfEveryKind) {
+  for (const DType type : {DType::f32, DType::q4_0, DType::q5_1, DType::mxfp4})
+    expect_branch({.type = type, .rows = 11});
+  for (const DType type : {DType::q2_k, DType::q6_k}) expect_branch({.type = type, .rows = 11, .hidden = 256});
+}
+
+// Pairs of an expert stay in their order, tiles cover each pair once, and what is left over is said to be empty.
+TEST_P(ExpertKernels, PairsAreSortedByExpertAndCutIntoTiles) {
+  host::HostDevice device({.order = GetParam()});
+  Bench bench(device);
+  constexpr int kExperts = 40, kPairs = 203;
+  std::mt19937 random(9);
+  std::vector<std::int32_t> expert(kPairs);
+  for (std::int32_t& e : expert) e = static_cast<std::int32_t>(random() % 3 == 0 ? random() % kExperts : 7);
+  const int tiles = group_tiles(kPairs, kExperts);
+  const Buffer in = bench.upload(expert), sorted = device.allocate(kPairs * sizeof(std::int32_t));
+  const Buffer tile = device.allocate(static_cast<std::size_t>(tiles) * sizeof(ExpertTile));
+  host::group_pairs(bench.stream(),
+                    {in.as<std::int32_t>(), sorted.as<std::int32_t>(), tile.as<ExpertTile>(), kPairs, kExperts, tiles});
+  std::vector<std::int32_t> expected(kPairs);
+  for (int p = 0; p < kPairs; ++p) expected[static_cast<std::size_t>(p)] = p;
+  const auto expert_of = [&](std::int32_t pair) { return expert[static_cast<std::size_t>(pair)]; };
+  std::stable_sort(expected.begin(), expected.end(), [&](auto a, auto b) { return expert_of(a) < expert_of(b); });
+  EXPECT_EQ(bench.download(sorted.as<std::int32_t>(), kPairs), expected);
+  int next = 0;
+  bool empty = false;
+  for (const ExpertTile& t : bench.download(tile.as<ExpertTile>(), static_cast<std::size_t>(tiles))) {
+    empty = empty || t.count == 0;
+    ASSERT_EQ(t.count == 0, empty);
+    if (empty) continue;
+    ASSERT_EQ(t.first, next);
+    ASSERT_LE(t.count, kGroupTile);
+    for (int i = 0; i < t.count; ++i) ASSERT_EQ(expert_of(expected[static_cast<std::size_t>(next++)]), t.expert);
+  }
+  EXPECT_EQ(next, kPairs);
 }
 
 TEST(GpuExpertChoice, RefusesMoreExpertsThanThereAre) {

@@ -9,6 +9,7 @@
 
 #include "bankml/base/error.hpp"
 #include "device/cpu/activation.hpp"
+#include "device/cuda/launchers.hpp"
 #include "device/cuda/weight.hpp"
 #include "device/random_weight.hpp"
 #include "kernels/host_device.hpp"
@@ -37,7 +38,7 @@ Activations activations_of(DType type, const std::vector<float>& x, int rows, in
     quantize_row(act, r, x.data() + r * dim);
     for (int i = 0; i < dim; ++i) {
       if (format == ActFormats::f32) out.x.push_back(x[static_cast<std::size_t>(r * dim + i)]);
-      if (format == ActFormats::f16) out.x.push_back(to_float(act.f16_row(r)[i]));
+      if (format == ActFormats::f16) out.x.push_back(act.f16_row(r)[i]);
       if (format == ActFormats::bf16) out.x.push_back(to_float(act.bf16_row(r)[i]));
       if (format == ActFormats::q8) out.x.push_back(double{act.q8_row(r).scale[i / 32]} * act.q8_row(r).quants[i]);
       if (format == ActFormats::q8_k) out.x.push_back(double{act.q8_k_row(r).scale[i / 256]} * act.q8_k_row(r).quants[i]);
@@ -85,11 +86,14 @@ class MatmulKernels : public testing::TestWithParam<DType> {
  protected:
   // Every output with bias, scale and residual, against double precision.
   void expect_products(int weight_rows, int cols, int rows, const host::Order& order = host::Order::forward()) {
+    expect_products(weight_rows, cols, rows, host::HostOptions{.order = order});
+  }
+  void expect_products(int weight_rows, int cols, int rows, const host::HostOptions& options) {
     SCOPED_TRACE(testing::Message() << weight_rows << " x " << cols << ", " << rows << " rows");
     // Sums of floats in another order: some roundings of the size of all terms together.
     constexpr double kTolerance = 3e-6;
     const DType type = GetParam();
-    host::HostDevice device({.order = order});
+    host::HostDevice device(options);
     Bench bench(device);
     std::mt19937 random(static_cast<unsigned>(weight_rows + 3 * cols + 7 * rows));
     const std::vector<std::byte> bytes = test::random_weight(type, weight_rows, cols, random);
@@ -151,6 +155,15 @@ TEST_P(MatmulKernels, ManyRowsInEveryTileShape) {
   for (const int rows : {31, 33, 64, 65, 129}) expect_products(rows == 65 ? 131 : 40, aligned, rows);
 }
 
+TEST_P(MatmulKernels, ManyRowsWhereTheVendorsLibraryIsThere) {
+  const int cols = lengths()[1] + lengths()[0];
+  const int aligned = dtype_info(GetParam()).block_len == 1
+                          ? 48
+                          : cols / dtype_info(GetParam()).block_len * dtype_info(GetParam()).block_len;
+  for (const int rows : {kLibraryRows, kLibraryRows + 1})
+    expect_products(19, aligned, rows, host::HostOptions{.library = true});
+}
+
 TEST_P(MatmulKernels, EveryOrderOfThreads) {
   const int cols = lengths().back();
   for (const auto& order : {host::Order::reverse(), host::Order::random(1), host::Order::random(2)}) {
@@ -185,6 +198,38 @@ TEST_P(MatmulKernels, SeveralWeightsOfTwoTypesShareTheRows) {
     bench.ops().matmul(bench.stream(), {&together[i], 1}, *act, 1);
     EXPECT_EQ(bench.download(out[i].as<float>(), n), shared) << i;
   }
+}
+
+// The library scales and adds to what lies in the output; the rest is a kernel of ours, or all of it.
+TEST(LibraryMatmul, GivesEveryKindOfOutputThatOurKernelGives) {
+  constexpr int kRows = kLibraryRows + 3, kCols = 24, kOutputs = 7;
+  constexpr std::size_t kAll = kRows * kOutputs;
+  std::mt19937 random(4);
+  const std::vector<std::byte> bytes = test::random_weight(DType::bf16, kOutputs, kCols, random);
+  const std::vector<float> x = random_floats(kRows * kCols, random), bias = random_floats(kOutputs, random),
+                           old = random_floats(kAll, random);
+  const auto outputs_with = [&](bool library) {
+    host::HostDevice device({.library = library});
+    Bench bench(device);
+    const auto weight = bench.load(DType::bf16, kOutputs, kCols, bytes);
+    const auto act = device.make_activation(kRows, kCols, ActFormats::bf16);
+    const Buffer in = bench.upload(x), b = bench.upload(bias), other = bench.upload(old);
+    bench.ops().quantize(bench.stream(), *act, in.as<float>(), kRows);
+    std::vector<std::vector<float>> all;
+    for (const float scale : {1.0f, 0.5f}) {
+      for (const bool biased : {false, true}) {
+        for (const int residual : {0, 1, 2}) {  // none, other memory, the output's own
+          const Buffer out = bench.upload(old);
+          const float* add = residual == 0 ? nullptr : residual == 1 ? other.as<float>() : out.as<float>();
+          const MatmulOutput output{weight.get(), out.as<float>(), biased ? b.as<float>() : nullptr, add, scale};
+          bench.ops().matmul(bench.stream(), {&output, 1}, *act, kRows);
+          all.push_back(bench.download(out.as<float>(), kAll));
+        }
+      }
+    }
+    return all;
+  };
+  EXPECT_EQ(outputs_with(true), outputs_with(false));  // both add up in order
 }
 
 std::uint8_t unpacked_bits(int bits, const std::uint8_t* unit, int e) {

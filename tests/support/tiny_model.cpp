@@ -3,22 +3,26 @@
 #include <cmath>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "bankml/base/numeric.hpp"
 
 namespace bankml::test {
 namespace {
 
+constexpr std::int32_t kQ8Type = 8;  // Q8_0 in a file
+
 class RandomTensors {
  public:
-  RandomTensors(GgufBuilder& out, std::uint32_t seed) : out_(out), engine_(seed) {}
+  RandomTensors(GgufBuilder& out, std::uint32_t seed, bool q8_0) : out_(out), engine_(seed), q8_0_(q8_0) {}
 
-  void matrix(const std::string& name, int cols, int rows) {
-    const float limit = std::sqrt(3.0f / static_cast<float>(cols));
-    out_.f32_tensor(name, {cols, rows}, values(cols * rows, 0.0f, limit));
-  }
+  void matrix(const std::string& name, int cols, int rows) { weights(name, {cols, rows}, cols * rows); }
   void matrices(const std::string& name, int cols, int rows, int experts) {
-    const float limit = std::sqrt(3.0f / static_cast<float>(cols));
-    out_.f32_tensor(name, {cols, rows, experts}, values(cols * rows * experts, 0.0f, limit));
+    weights(name, {cols, rows, experts}, cols * rows * experts);
+  }
+  void router(const std::string& name, int cols, int experts) {
+    out_.f32_tensor(name, {cols, experts}, values(cols * experts, 0.0f, limit_of(cols)));
   }
   void biases(const std::string& name, int n, int experts) {
     out_.f32_tensor(name, {n, experts}, values(n * experts, 0.0f, 0.25f));
@@ -27,6 +31,20 @@ class RandomTensors {
   void bias(const std::string& name, int n) { out_.f32_tensor(name, {n}, values(n, 0.0f, 0.25f)); }
 
  private:
+  static float limit_of(std::int64_t cols) { return std::sqrt(3.0f / static_cast<float>(cols)); }
+
+  void weights(const std::string& name, std::vector<std::int64_t> dims, int n) {
+    const float limit = limit_of(dims[0]);
+    if (!q8_0_) return void(out_.f32_tensor(name, std::move(dims), values(n, 0.0f, limit)));
+    constexpr int kLargest = 127;
+    Bytes blocks;
+    for (int i = 0; i < n; ++i) {
+      if (i % 32 == 0) blocks.number(to_half(limit / kLargest).bits);
+      blocks.number(static_cast<std::int8_t>(static_cast<int>((engine_() >> 8) % (2 * kLargest + 1)) - kLargest));
+    }
+    out_.tensor(name, std::move(dims), kQ8Type, blocks.data());
+  }
+
   // Written out so that every standard library gives the same numbers.
   std::vector<float> values(int n, float middle, float limit) {
     std::vector<float> out(static_cast<std::size_t>(n));
@@ -36,6 +54,7 @@ class RandomTensors {
 
   GgufBuilder& out_;
   std::mt19937 engine_;
+  bool q8_0_;
 };
 
 // Code point of a byte in the byte alphabet (docs/tokenizers.md, 3.1), as UTF-8.
@@ -67,7 +86,7 @@ void add_vocabulary(GgufBuilder& out) {
 }
 
 void add_experts(RandomTensors& tensors, const TinyModelOptions& o, const std::string& prefix) {
-  tensors.matrix(prefix + "ffn_gate_inp.weight", o.dim, o.experts);
+  tensors.router(prefix + "ffn_gate_inp.weight", o.dim, o.experts);
   if (o.fused_experts) {
     tensors.matrices(prefix + "ffn_gate_up_exps.weight", o.dim, 2 * o.hidden, o.experts);
   } else {
@@ -146,7 +165,7 @@ GgufBuilder tiny_model(const TinyModelOptions& o) {
   if (o.shared_hidden > 0) out.u32(key("expert_shared_feed_forward_length"), u32(o.shared_hidden));
   add_vocabulary(out);
 
-  RandomTensors tensors(out, o.seed);
+  RandomTensors tensors(out, o.seed, o.q8_0);
   tensors.matrix("token_embd.weight", o.dim, kTinyVocab);
   for (int i = 0; i < o.layers; ++i) add_layer(tensors, o, "blk." + std::to_string(i) + ".");
   tensors.norm("output_norm.weight", o.dim);

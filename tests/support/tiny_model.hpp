@@ -16,8 +16,9 @@ struct TinyModelOptions {
   int shared_hidden = 0;               // width of the expert of every row
   bool fused_experts = false;          // one ffn_gate_up_exps tensor
   bool qk_norm = false, sinks = false;
+  bool q8_0 = false;  // matrices of this type, but for the router's; their rows are multiples of 32 long
   std::string ffn_norm = "ffn_norm";   // name of the tensor
-  std::uint32_t seed = 1;              // of the weights: F32, uniform, scaled so that activations stay near 1
+  std::uint32_t seed = 1;  // of the weights: F32 unless said otherwise, uniform, scaled so that activations stay near 1
   std::string architecture = "llama";  // and prefix of the keys
 };
 

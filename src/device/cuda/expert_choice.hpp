@@ -4,6 +4,7 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/device/device.hpp"
+#include "device/cuda/launchers.hpp"
 #include "namespace.hpp"
 
 namespace KERNEL_NAMESPACE {
@@ -25,13 +26,18 @@ class GpuExpertChoice final : public ExpertChoice {
     const std::size_t pairs = static_cast<std::size_t>(max_rows) * static_cast<std::size_t>(used);
     expert_ = device.allocate(pairs * sizeof(std::int32_t));
     weight_ = device.allocate(pairs * sizeof(float));
+    if (max_rows <= kVecRows) return;  // never grouped
+    sorted_ = device.allocate(pairs * sizeof(std::int32_t));
+    tiles_ = device.allocate(static_cast<std::size_t>(group_tiles(max_rows * used, experts)) * sizeof(ExpertTile));
   }
 
   std::int32_t* expert() const noexcept { return expert_.as<std::int32_t>(); }  // (rows, used)
   float* weight() const noexcept { return weight_.as<float>(); }                // (rows, used)
+  std::int32_t* sorted() const noexcept { return sorted_.as<std::int32_t>(); }
+  ExpertTile* tiles() const noexcept { return tiles_.as<ExpertTile>(); }
 
  private:
-  Buffer expert_, weight_;
+  Buffer expert_, weight_, sorted_, tiles_;
 };
 
 }  // namespace KERNEL_NAMESPACE

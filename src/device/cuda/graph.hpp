@@ -19,4 +19,15 @@ class Graph {
 void begin_capture(Stream& stream);
 std::unique_ptr<Graph> end_capture(Stream& stream);
 
+// Kernels that are to be queued on a stream before anything else is asked of it.
+class Deferred {
+ public:
+  virtual ~Deferred() = default;
+  virtual void flush(Stream& stream) = 0;
+};
+
+// `deferred->flush(stream)` is called once: before the stream's next copy, event or wait, or at its end. nullptr:
+// nothing is deferred any more. Launches don't count: they are what is deferred.
+void set_deferred(Stream& stream, Deferred* deferred);
+
 }  // namespace KERNEL_NAMESPACE

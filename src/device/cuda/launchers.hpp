@@ -12,6 +12,7 @@ namespace bankml {
 class Stream;
 
 inline constexpr int kVecRows = 8;    // rows of activations up to which a weight is streamed past them (mat-vec)
+inline constexpr int kLibraryRows = 32;  // rows up to which float weights don't go to the vendor's library
 inline constexpr int kMaxOutputs = 4;  // weights multiplied by one launch
 inline constexpr int kMaxPairs = 256;  // pairs that RoPE turns in a head
 
@@ -28,6 +29,7 @@ struct ActivationPlanes {
   float* q8k_d = nullptr;            // scale
   std::int16_t* q8k_sums = nullptr;  // of 16 integers
   int dim = 0;
+  bool operator==(const ActivationPlanes&) const = default;
 };
 
 struct NormArgs {
@@ -35,6 +37,7 @@ struct NormArgs {
   const float* weight = nullptr;
   int rows = 0, dim = 0;
   float eps = 0;
+  bool operator==(const NormArgs&) const = default;
 };
 
 struct MatmulPart {
@@ -43,14 +46,27 @@ struct MatmulPart {
   const float* bias = nullptr;
   const float* residual = nullptr;
   float scale = 1;
+  bool operator==(const MatmulPart&) const = default;
 };
 
 enum class GluFunction { silu, gelu, clamped_swiglu };
+
+// At most kGroupTile pairs of one expert; count 0: none.
+inline constexpr int kGroupTile = 32;
+struct ExpertTile {
+  std::int32_t expert, first, count;  // first: index into what is sorted
+};
+
 // Pairs of a row and one of its experts: pair p multiplies row p / divisor of the activations by expert[p] of the weight.
 struct ExpertPairs {
   const std::int32_t* expert = nullptr;
   int pairs = 0, divisor = 1;
   int first = 0;  // pair of a launch that takes a part of them
+  // The pairs sorted by expert and cut into tiles, where they are many; or none.
+  const std::int32_t* sorted = nullptr;
+  const ExpertTile* tile = nullptr;
+  int tiles = 0;
+  bool operator==(const ExpertPairs&) const = default;
 };
 
 struct RouteArgs {
@@ -60,7 +76,20 @@ struct RouteArgs {
   int rows = 0, experts = 0, used = 0;
   bool softmax_of_chosen = false, normalize = false;
   float scale = 1;
+  bool operator==(const RouteArgs&) const = default;
 };
+
+struct GroupArgs {
+  const std::int32_t* expert = nullptr;  // (pairs)
+  std::int32_t* sorted = nullptr;        // (pairs): by expert, those of one in their order
+  ExpertTile* tile = nullptr;            // (tiles)
+  int pairs = 0, experts = 0, tiles = 0;
+  bool operator==(const GroupArgs&) const = default;
+};
+// Tiles that so many pairs take at most.
+constexpr int group_tiles(int pairs, int experts) noexcept {
+  return pairs / kGroupTile + (pairs < experts ? pairs : experts);
+}
 
 struct ExpertSumArgs {
   float* out = nullptr;
@@ -69,6 +98,7 @@ struct ExpertSumArgs {
   const float *shared = nullptr, *residual = nullptr;
   float scale = 1;
   int rows = 0, used = 0, dim = 0;
+  bool operator==(const ExpertSumArgs&) const = default;
 };
 
 enum class Rotation { none, adjacent, neox };
@@ -82,6 +112,7 @@ struct RopeTableArgs {
   float ext_factor = 0, low = 0, high = 0;  // YaRN's ramp; 0: none
   float step = 1;                           // base^(-2 / n_rot)
   float factor[kMaxPairs] = {};             // angle = position * step^j / factor
+  bool operator==(const RopeTableArgs&) const = default;
 };
 
 // One layer's part of the KV blocks of a batch.
@@ -95,6 +126,7 @@ struct KvView {
   std::int64_t blocks_stride = 0;
   const std::int32_t* cell_position = nullptr;  // or none
   std::int64_t cell_position_stride = 0;
+  bool operator==(const KvView&) const = default;
 };
 
 struct RopeStoreLaunch {
@@ -106,6 +138,7 @@ struct RopeStoreLaunch {
   Rotation rotation = Rotation::none;
   int n_rot = 0;
   const float* table = nullptr;
+  bool operator==(const RopeStoreLaunch&) const = default;
 };
 
 struct RotateKeysLaunch {
@@ -115,6 +148,7 @@ struct RotateKeysLaunch {
   const float* table = nullptr;
   Rotation rotation = Rotation::none;
   int n_rot = 0;
+  bool operator==(const RotateKeysLaunch&) const = default;
 };
 
 struct AttentionLaunch {
@@ -128,6 +162,7 @@ struct AttentionLaunch {
   // Partial softmaxes, (rows, heads, max_splits): weighted sums of V (head_dim_v each), and the pairs of maximum and sum.
   float* partial = nullptr;
   float* partial_max_sum = nullptr;
+  bool operator==(const AttentionLaunch&) const = default;
 };
 
 }  // namespace bankml
@@ -145,8 +180,9 @@ void glu(Stream& stream, const ActivationPlanes& out, const float* gate, const f
 // n parts, at most kMaxOutputs, of one type and row length.
 void matmul(Stream& stream, const MatmulPart* parts, int n, const ActivationPlanes& a, int rows);
 // The same for pairs: out is (pairs, weight rows), bias (experts, weight rows).
-void matmul_experts(Stream& stream, const MatmulPart* parts, int n, const ActivationPlanes& a, const ExpertPairs& pairs);
+void matmul_experts(Stream& stream, const MatmulPart& part, const ActivationPlanes& a, const ExpertPairs& pairs);
 void route(Stream& stream, const RouteArgs& args);
+void group_pairs(Stream& stream, const GroupArgs& args);
 void sum_experts(Stream& stream, const ExpertSumArgs& args);
 void rope_table(Stream& stream, const RopeTableArgs& args);
 void rope_store(Stream& stream, const RopeStoreLaunch& args, const KvView& kv);

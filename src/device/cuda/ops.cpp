@@ -1,6 +1,7 @@
 #include "device/cuda/ops.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <string>
@@ -81,46 +82,57 @@ float pair_of_turns(const RopeParams& params, float turns) {
   return n_rot * std::log(context / (turns * 2.0f * std::numbers::pi_v<float>)) / (2.0f * std::log(params.base));
 }
 
+// What a library keeps for a stream would be frozen in a graph.
+static_assert(kLibraryRows >= kGraphRows);
+
+using MatmulParts = std::array<MatmulPart, kMaxOutputs>;
+
+void launch_matmul(Stream& stream, const MatmulParts& parts, int n, const ActivationPlanes& a, int rows) {
+  KERNEL_NAMESPACE::matmul(stream, parts.data(), n, a, rows);
+}
+
 }  // namespace
 
 void GpuOps::embed(Stream& stream, float* x, const Weight& table, const std::int32_t* tokens, int rows, float scale) {
-  if (rows > 0) KERNEL_NAMESPACE::embed(stream, x, planes_of(table), tokens, rows, scale);
+  if (rows > 0) passes_.run<&KERNEL_NAMESPACE::embed>(stream, rows, x, planes_of(table), tokens, rows, scale);
 }
 
 void GpuOps::quantize(Stream& stream, Activation& out, const float* x, int rows) {
-  if (rows > 0) KERNEL_NAMESPACE::quantize(stream, planes_of(out), x, rows);
+  if (rows > 0) passes_.run<&KERNEL_NAMESPACE::quantize>(stream, rows, planes_of(out), x, rows);
 }
 
 void GpuOps::gather_rows(Stream& stream, float* dst, const float* src, const std::int32_t* rows, int n, int dim) {
-  if (n > 0) KERNEL_NAMESPACE::gather_rows(stream, dst, src, rows, n, dim);
+  if (n > 0) passes_.run<&KERNEL_NAMESPACE::gather_rows>(stream, n, dst, src, rows, n, dim);
 }
 
 void GpuOps::matmul(Stream& stream, std::span<const MatmulOutput> outputs, const Activation& a, int rows) {
   if (rows == 0) return;
   // Neighbours of one type share a launch.
   while (!outputs.empty()) {
-    MatmulPart parts[kMaxOutputs];
+    MatmulParts parts;
     std::size_t n = 0;
     for (; n < std::min<std::size_t>(kMaxOutputs, outputs.size()); ++n) {
       const MatmulOutput& output = outputs[n];
       if (n > 0 && output.weight->type() != outputs[0].weight->type()) break;
       parts[n] = {planes_of(*output.weight), output.out, output.bias, output.residual, output.scale};
     }
-    KERNEL_NAMESPACE::matmul(stream, parts, static_cast<int>(n), planes_of(a), rows);
+    passes_.run<&launch_matmul>(stream, rows, parts, static_cast<int>(n), planes_of(a), rows);
     outputs = outputs.subspan(n);
   }
 }
 
 void GpuOps::rms_norm(Stream& stream, Activation& out, const float* x, const float* weight, int rows, float eps) {
-  if (rows > 0) KERNEL_NAMESPACE::rms_norm(stream, planes_of(out), {x, weight, rows, static_cast<int>(out.dim()), eps});
+  if (rows > 0)
+    passes_.run<&KERNEL_NAMESPACE::rms_norm>(stream, rows, planes_of(out),
+                                             NormArgs{x, weight, rows, static_cast<int>(out.dim()), eps});
 }
 
 void GpuOps::rms_norm(Stream& stream, float* out, const float* x, const float* weight, int rows, int dim, float eps) {
-  if (rows > 0) KERNEL_NAMESPACE::rms_norm_floats(stream, out, {x, weight, rows, dim, eps});
+  if (rows > 0) passes_.run<&KERNEL_NAMESPACE::rms_norm_floats>(stream, rows, out, NormArgs{x, weight, rows, dim, eps});
 }
 
 void GpuOps::rms_norm_add(Stream& stream, float* x, const float* branch, const float* weight, int rows, int dim, float eps) {
-  if (rows > 0) KERNEL_NAMESPACE::rms_norm_add(stream, x, {branch, weight, rows, dim, eps});
+  if (rows > 0) passes_.run<&KERNEL_NAMESPACE::rms_norm_add>(stream, rows, x, NormArgs{branch, weight, rows, dim, eps});
 }
 
 void GpuOps::glu(Stream& stream, Activation& out, const float* gate, const float* up, int rows, GluKind kind) {
@@ -128,32 +140,46 @@ void GpuOps::glu(Stream& stream, Activation& out, const float* gate, const float
   const GluFunction function = kind == GluKind::silu   ? GluFunction::silu
                                : kind == GluKind::gelu ? GluFunction::gelu
                                                        : GluFunction::clamped_swiglu;
-  KERNEL_NAMESPACE::glu(stream, planes_of(out), gate, up, rows, function);
+  passes_.run<&KERNEL_NAMESPACE::glu>(stream, rows, planes_of(out), gate, up, rows, function);
 }
 
 void GpuOps::route(Stream& stream, ExpertChoice& out, const float* scores, const RouterParams& params, int rows) {
   if (rows == 0) return;
   const auto& choice = static_cast<GpuExpertChoice&>(out);
-  KERNEL_NAMESPACE::route(stream, {scores, choice.expert(), choice.weight(), rows, out.experts(), out.used(), params.softmax_of_chosen,
-                                   params.normalize, params.scale});
+  passes_.run<&KERNEL_NAMESPACE::route>(
+      stream, rows,
+      RouteArgs{scores, choice.expert(), choice.weight(), rows, out.experts(), out.used(), params.softmax_of_chosen,
+                params.normalize, params.scale});
+  if (rows <= kVecRows) return;
+  const int pairs = rows * out.used();
+  passes_.run<&KERNEL_NAMESPACE::group_pairs>(stream, rows,
+                                              GroupArgs{choice.expert(), choice.sorted(), choice.tiles(), pairs,
+                                                        out.experts(), group_tiles(pairs, out.experts())});
 }
 
 void GpuOps::matmul_experts(Stream& stream, std::span<const ExpertOutput> outputs, const Activation& a, ExpertInput input,
                             ExpertChoice& choice, int rows) {
   if (rows == 0) return;
   const int used = choice.used();
-  const ExpertPairs pairs{static_cast<GpuExpertChoice&>(choice).expert(), rows * used, input == ExpertInput::rows ? used : 1};
+  const auto& chosen = static_cast<const GpuExpertChoice&>(choice);
+  ExpertPairs pairs{chosen.expert(), rows * used, input == ExpertInput::rows ? used : 1};
+  if (rows > kVecRows) {
+    pairs.sorted = chosen.sorted();
+    pairs.tile = chosen.tiles();
+    pairs.tiles = group_tiles(pairs.pairs, choice.experts());
+  }
   for (const ExpertOutput& output : outputs) {
-    const MatmulPart part{planes_of(*output.weight), output.out, output.bias};
-    KERNEL_NAMESPACE::matmul_experts(stream, &part, 1, planes_of(a), pairs);
+    passes_.run<&KERNEL_NAMESPACE::matmul_experts>(
+        stream, rows, MatmulPart{planes_of(*output.weight), output.out, output.bias}, planes_of(a), pairs);
   }
 }
 
 void GpuOps::sum_experts(Stream& stream, const ExpertSum& args, const ExpertChoice& choice, int rows) {
   if (rows == 0) return;
   const float* weight = static_cast<const GpuExpertChoice&>(choice).weight();
-  KERNEL_NAMESPACE::sum_experts(
-      stream, {args.out, args.branch, weight, args.shared, args.residual, args.scale, rows, choice.used(), args.dim});
+  passes_.run<&KERNEL_NAMESPACE::sum_experts>(stream, rows,
+                                              ExpertSumArgs{args.out, args.branch, weight, args.shared, args.residual,
+                                                            args.scale, rows, choice.used(), args.dim});
 }
 
 void GpuOps::rope_table(Stream& stream, float* table, const RopeParams& params, const BatchView& batch) {
@@ -177,7 +203,7 @@ void GpuOps::rope_table(Stream& stream, float* table, const RopeParams& params, 
     args.low = std::max(0.0f, std::floor(pair_of_turns(params, params.beta_fast)));
     args.high = std::min(static_cast<float>(params.n_rot - 1), std::ceil(pair_of_turns(params, params.beta_slow)));
   }
-  KERNEL_NAMESPACE::rope_table(stream, args);
+  passes_.run<&KERNEL_NAMESPACE::rope_table>(stream, args.rows, args);
 }
 
 void GpuOps::rope_store(Stream& stream, const RopeStoreArgs& args, const KvLayout& kv, const BatchView& batch) {
@@ -195,12 +221,14 @@ void GpuOps::rope_store(Stream& stream, const RopeStoreArgs& args, const KvLayou
   launch.rotation = rotation_of(args.style);
   launch.n_rot = args.n_rot;
   launch.table = args.table;
-  KERNEL_NAMESPACE::rope_store(stream, launch, view_of(kv, batch));
+  passes_.run<&KERNEL_NAMESPACE::rope_store>(stream, launch.rows, launch, view_of(kv, batch));
 }
 
 void GpuOps::rotate_keys(Stream& stream, const KvLayout& kv, std::byte* const* blocks, const std::int32_t* cells, int n,
                          const float* table, RopeStyle style, int n_rot) {
-  if (n > 0) KERNEL_NAMESPACE::rotate_keys(stream, {blocks, cells, n, table, rotation_of(style), n_rot}, view_of(kv));
+  if (n == 0) return;
+  passes_.run<&KERNEL_NAMESPACE::rotate_keys>(
+      stream, n, RotateKeysLaunch{blocks, cells, n, table, rotation_of(style), n_rot}, view_of(kv));
 }
 
 void GpuOps::attention(Stream& stream, Activation& out, const AttentionArgs& args, const KvLayout& kv, const BatchView& batch) {
@@ -232,12 +260,12 @@ void GpuOps::attention(Stream& stream, Activation& out, const AttentionArgs& arg
   }
   launch.partial = partials_.as<float>();
   launch.partial_max_sum = launch.partial + floats;
-  KERNEL_NAMESPACE::attention(stream, planes_of(out), launch, view_of(kv, batch));
+  passes_.run<&KERNEL_NAMESPACE::attention>(stream, batch.rows, planes_of(out), launch, view_of(kv, batch));
 }
 
 void GpuOps::scale_softcap(Stream& stream, float* x, std::int64_t n, float scale, float cap) {
   if (n == 0 || (scale == 1.0f && cap == 0.0f)) return;
-  KERNEL_NAMESPACE::scale_softcap(stream, x, n, scale, cap);
+  passes_.run<&KERNEL_NAMESPACE::scale_softcap>(stream, 1, x, n, scale, cap);
 }
 
 }  // namespace KERNEL_NAMESPACE

@@ -6,14 +6,16 @@
 // (docs/arithmetic.md, 5.2): following its activation quantiser moves the log-probabilities of tiny models up to seven times as far from
 // the CPU's. Answers don't depend on the device: no atomics on floats, and the work of a row is divided in the same way everywhere.
 #include "bankml/device/ops.hpp"
+#include "device/cuda/pass_graphs.hpp"
 #include "namespace.hpp"
 
 namespace KERNEL_NAMESPACE {
 
 class GpuOps final : public Ops {
  public:
-  // Weights and activations given to it must be GpuWeight and GpuActivation. Scratch is kept for the largest call so far, so one
-  // stream at a time may attend.
+  // Weights and activations given to it must be GpuWeight and GpuActivation. Scratch is kept for the largest call so
+  // far, so one stream at a time may attend. Kernels of a pass of few rows may be held back until the stream's next
+  // copy, event or wait (pass_graphs.hpp).
   explicit GpuOps(Device& device) noexcept : device_(device) {}
 
   void embed(Stream& stream, float* x, const Weight& table, const std::int32_t* tokens, int rows, float scale) override;
@@ -40,6 +42,7 @@ class GpuOps final : public Ops {
  private:
   Device& device_;
   Buffer partials_;
+  PassGraphs passes_;
 };
 
 }  // namespace KERNEL_NAMESPACE

@@ -23,6 +23,7 @@ struct WeightPlanes {
   std::int64_t rows = 0;  // of one expert
   int cols = 0;
   const std::uint8_t *low = nullptr, *high = nullptr, *sub = nullptr, *scale = nullptr;
+  bool operator==(const WeightPlanes&) const = default;
 };
 
 inline constexpr int kUnit = 32;      // elements

@@ -88,7 +88,7 @@ const Cublas* find_cublas() {
 }
 
 bool library_matmul(Stream& stream, DType type, float* out, const void* w, const void* a, int rows,
-                    std::int64_t outputs, std::int64_t k) {
+                    std::int64_t outputs, std::int64_t k, ProductUse use) {
   const Cublas* const cublas = find_cublas();
   if (!cublas) return false;
   CudaStream& cuda = cuda_stream(stream);
@@ -96,12 +96,12 @@ bool library_matmul(Stream& stream, DType type, float* out, const void* w, const
   if (!state) state = std::make_shared<Context>(*cublas, cuda);
   const auto& context = *static_cast<const Context*>(state.get());
   const cudaDataType_t in = data_type(type);
-  const float one = 1.0f, zero = 0.0f;
+  const float old_part = use.add ? 1.0f : 0.0f;
   // The library counts columns first: its product is ours, read transposed.
   const auto m = static_cast<int>(outputs), depth = static_cast<int>(k);
   check_cublas(*cublas,
-               cublas->gemm(context.handle(), kOpTranspose, kOpNone, m, rows, depth, &one, w, in, depth, a, in, depth,
-                            &zero, out, CUDA_R_32F, m, kComputeF32, kGemmDefault),
+               cublas->gemm(context.handle(), kOpTranspose, kOpNone, m, rows, depth, &use.scale, w, in, depth, a, in,
+                            depth, &old_part, out, CUDA_R_32F, m, kComputeF32, kGemmDefault),
                "cublasGemmEx");
   return true;
 }

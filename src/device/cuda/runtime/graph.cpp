@@ -40,4 +40,8 @@ std::unique_ptr<Graph> end_capture(Stream& stream) {
   return std::make_unique<CudaGraph>(graph);
 }
 
+void set_deferred(Stream& stream, Deferred* deferred) {
+  cuda_stream(stream).set_deferred(deferred);
+}
+
 }  // namespace bankml::cuda

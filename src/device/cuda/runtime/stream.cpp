@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <exception>
+#include <utility>
+
 #include "bankml/base/error.hpp"
+#include "bankml/base/log.hpp"
 #include "device/cuda/runtime/status.hpp"
 
 namespace bankml::cuda {
@@ -47,6 +51,11 @@ CudaStream::CudaStream(int device) : device_(device) {
 }
 
 CudaStream::~CudaStream() {
+  try {
+    flush();
+  } catch (const std::exception& error) {
+    log_error("at the end of a CUDA stream: {}", error.what());
+  }
   cudaStreamSynchronize(stream_);  // what is queued may use memory that is about to be freed
   cublas_state_.reset();
   cudaStreamDestroy(stream_);
@@ -57,9 +66,14 @@ cudaStream_t CudaStream::native() {
   return stream_;
 }
 
+void CudaStream::flush() {
+  if (Deferred* const deferred = std::exchange(deferred_, nullptr)) deferred->flush(*this);
+}
+
 void CudaStream::copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, const void* host,
                       const char* name) {
   if (bytes == 0) return;
+  flush();
   if (host && bytes > kStagedBytes) check_pinned(host, bytes, name);
   const cudaError_t code = cudaMemcpyAsync(to, from, bytes, kind, native());
   if (code != cudaSuccess) check(code, fmt::format("{} of {} bytes", name, bytes));
@@ -78,19 +92,28 @@ void CudaStream::copy_on_device(void* to, const void* from, std::size_t bytes) {
 }
 
 void CudaStream::record(Event& event) {
+  flush();
   auto& cuda_event = dynamic_cast<CudaEvent&>(event);
   check(cudaEventRecord(cuda_event.event_, native()), "cudaEventRecord");
   cuda_event.recorded_ = true;
 }
 
 void CudaStream::wait(const Event& event) {
+  flush();
   const auto& cuda_event = dynamic_cast<const CudaEvent&>(event);
   if (!cuda_event.recorded_) throw Error(ErrorKind::internal, "a stream waits for an event that was never recorded");
   check(cudaStreamWaitEvent(native(), cuda_event.event_), "cudaStreamWaitEvent");
 }
 
 void CudaStream::synchronize() {
+  std::exception_ptr refused;
+  try {
+    flush();
+  } catch (const Error&) {
+    refused = std::current_exception();
+  }
   check(cudaStreamSynchronize(stream_), "the work of a CUDA stream");
+  if (refused) std::rethrow_exception(refused);
 }
 
 CudaStream& cuda_stream(Stream& stream) {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "bankml/device/device.hpp"
+#include "device/cuda/graph.hpp"
 
 namespace bankml::cuda {
 
@@ -41,12 +42,15 @@ class CudaStream final : public Stream {
   cudaStream_t native();
   // What a library keeps for this stream; ends with it.
   std::shared_ptr<void>& cublas_state() noexcept { return cublas_state_; }
+  void set_deferred(Deferred* deferred) noexcept { deferred_ = deferred; }
 
  private:
+  void flush();
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, const void* host, const char* name);
   int device_;
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<void> cublas_state_;
+  Deferred* deferred_ = nullptr;
 };
 
 CudaStream& cuda_stream(Stream& stream);
