@@ -1,8 +1,5 @@
 #include <fmt/format.h>
 
-#include <boost/json/parse.hpp>
-#include <boost/system/system_error.hpp>
-
 #include "bankml/base/error.hpp"
 #include "options/flag.hpp"
 #include "options/values.hpp"
@@ -32,14 +29,6 @@ std::string to_prefix(Text text) {
                 fmt::format("expected a path like /p without a slash at the end, got '{}'", text));
   }
   return text;
-}
-
-boost::json::object to_object(Text text) {
-  boost::system::error_code error;
-  const boost::json::value value = boost::json::parse(text, error);
-  if (error || !value.is_object())
-    throw Error(ErrorKind::invalid_request, fmt::format("expected a JSON object, got '{}'", text));
-  return value.as_object();
 }
 
 constexpr int kEverything = 100;  // a verbosity above all others
@@ -157,7 +146,7 @@ FlagSection chat_flags() {
            .value = "JSON",
            .env = "LLAMA_ARG_CHAT_TEMPLATE_KWARGS",
            .help = "template variables of every request",
-           .set = [](Options& o, Text v) { o.chat.template_kwargs = to_object(v); }},
+           .set = [](Options& o, Text v) { o.chat.template_kwargs = to_json_object(v); }},
           {.names = {"--prefill-assistant"},
            .off_names = {"--no-prefill-assistant"},
            .env = "LLAMA_ARG_PREFILL_ASSISTANT",
@@ -178,7 +167,8 @@ FlagSection chat_flags() {
           {.names = {"--reasoning-format"},
            .value = "F",
            .env = "LLAMA_ARG_THINK",
-           .help = "none: thinking stays in the content of chat answers; else it becomes reasoning_content (default deepseek)",
+           .help = "none: thinking stays in the content of chat answers; else it becomes reasoning_content (default "
+                   "deepseek)",
            .set =
                [](Options& o, Text v) {
                  one_of(v, {"none", "auto", "deepseek", "deepseek-legacy"});

@@ -17,10 +17,24 @@ Response refusal(int status, std::string_view type, std::string_view message) {
   return json_response({{"error", {{"code", status}, {"message", message}, {"type", type}}}}, status);
 }
 
+bool is_health(std::string_view path) noexcept {
+  return path == "/health" || path == "/v1/health";
+}
+
 bool is_local_origin(std::string_view origin) {
   static constexpr std::array<std::string_view, 3> kHosts = {"localhost", "127.0.0.1", "[::1]"};
   const auto url = boost::urls::parse_uri(origin);
   return url && std::ranges::find(kHosts, std::string_view(url->encoded_host())) != kHosts.end();
+}
+
+// What a server without a model has to say about itself.
+Response answer_without_model(std::string_view method, std::string_view path) {
+  if (method == "GET" && is_health(path)) return json_response({{"status", "ok"}});
+  if (method == "GET" && (path == "/models" || path == "/v1/models")) {
+    const boost::json::array none;
+    return json_response({{"models", none}, {"object", "list"}, {"data", none}});
+  }
+  throw Error(ErrorKind::busy, "there is no model: the server was started without one (flag -m)");
 }
 
 }  // namespace
@@ -51,9 +65,8 @@ Headers Service::cors_headers(std::string_view origin) const {
 }
 
 Access Service::access(const Request& request) const {
-  static constexpr std::array<std::string_view, 2> kPublic = {"/health", "/v1/health"};
   const Access access = access_of(request, *policy_.get());
-  const bool is_public = is_page(request.path) || std::ranges::find(kPublic, request.path) != kPublic.end();
+  const bool is_public = is_page(request.path) || is_health(request.path);
   return access == Access::refused && is_public ? Access::user : access;
 }
 
@@ -84,7 +97,7 @@ Reply Service::route(const Request& request) {
   const bool wants_page = options_.ui && prefixed && method == "GET" && is_page(path);
 
   const App* app = app_.load(std::memory_order_acquire);
-  if (app == nullptr && !wants_page) throw Error(ErrorKind::busy, "the model is loading");
+  if (app == nullptr && !wants_page && !without_model_) throw Error(ErrorKind::busy, "the model is loading");
   const Access allowed = access(request);
   if (allowed == Access::refused) return refusal(401, "authentication_error", "the API key is missing or wrong");
   if (allowed != Access::admin && needs_admin(method, path)) {
@@ -93,6 +106,7 @@ Reply Service::route(const Request& request) {
   if (wants_page) return page_response(path, request);
   const Handler handler = prefixed ? find_handler(method, path) : nullptr;
   if (handler == nullptr) throw Error(ErrorKind::not_found, "there is nothing at this path for this method");
+  if (app == nullptr) return answer_without_model(method, path);
   return handler({options_, *app, metrics_}, request);
 }
 
