@@ -42,6 +42,15 @@ python_with_pip() {
   fail "no python3 with pip"
 }
 
+# make_venv FOLDER REQUIREMENTS: a virtual environment with these packages, if it isn't there.
+make_venv() {
+  cmp -s "$2" "$1/requirements.txt" && return
+  rm -rf "$1"
+  "$(python_with_pip)" -m venv "$1"
+  "$1/bin/pip" install --quiet --disable-pip-version-check -r "$2"
+  cp "$2" "$1/requirements.txt"
+}
+
 has_sha256() {
   [ -f "$1" ] && [ "$(sha256sum "$1" | cut -d' ' -f1)" = "$2" ]
 }

@@ -117,11 +117,14 @@ void configure_log(const LogOptions& options) {
   set_log_level(static_cast<LogLevel>(std::clamp(options.verbosity, 0, static_cast<int>(LogLevel::debug))));
 }
 
-void write_log(LogLevel level, std::string_view line) {
+void write_log(LogLevel level, std::string_view line) noexcept {
   const auto write = [&](std::string_view text) {
     logger()->log(spdlog_level(level), spdlog::string_view_t(text.data(), text.size()));
   };
-  json_lines.load(std::memory_order_relaxed) ? write(json_escaped(line)) : write(line);
+  try {
+    json_lines.load(std::memory_order_relaxed) ? write(json_escaped(line)) : write(line);
+  } catch (...) {
+  }
 }
 
 }  // namespace bankml

@@ -70,7 +70,7 @@ void Engine::Impl::admit() {
   const auto idle = [](const Slot& slot) { return !slot.run; };
   const auto start_one = [&](bool named) {
     for (auto it = waiting.begin(); it != waiting.end(); ++it) {
-      if (names_idle_slot(**it) != named || !try_start(*it)) continue;
+      if (names_idle_slot(**it) != named || !start_or_fail(*it)) continue;
       waiting.erase(it);
       return true;
     }
@@ -80,6 +80,17 @@ void Engine::Impl::admit() {
     if (!start_one(true) && !start_one(false)) return;
   }
   for (auto& job : waiting) job->deferred = true;
+}
+
+// What goes wrong here is the failure of this job alone.
+bool Engine::Impl::start_or_fail(std::unique_ptr<Job>& job) {
+  try {
+    return try_start(job);
+  } catch (const std::exception& error) {
+    log_error("a request can't be started: {}", error.what());
+    if (job) job->fail(failure(kind_of(error), error.what()));
+    return true;
+  }
 }
 
 // Whether the job has left the queue: running, answered or refused.
@@ -139,11 +150,11 @@ void Engine::Impl::start_copies(Slot& first, std::span<Slot* const> chosen, std:
   for (std::size_t i = 0; i < copies.size(); ++i) {
     Slot& slot = *chosen[i];
     slot.clear();
-    copies[i]->prompt = computing.job->prompt;
     try {
+      copies[i]->prompt = computing.job->prompt;
       slot.run = std::make_unique<Run>(copies[i], tokenizer);
     } catch (const std::exception& error) {
-      copies[i]->fail({kind_of(error), error.what()});
+      copies[i]->fail(failure(kind_of(error), error.what()));
       continue;
     }
     Run& run = *slot.run;
@@ -152,6 +163,7 @@ void Engine::Impl::start_copies(Slot& first, std::span<Slot* const> chosen, std:
     run.started = computing.started;
     run.cached = computing.cached;
     run.processed = computing.processed;
+    run.reuse = computing.reuse;
     slot.had_task = true;
     slot.last_task = run.job->id;
     slot.last_params = run.job->params;
@@ -163,7 +175,9 @@ void Engine::Impl::start_copies(Slot& first, std::span<Slot* const> chosen, std:
 void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
   const auto start = Clock::now();
   log_trace("slot {}: updating prompt cache", slot.id);
+  slot.from_cache = false;
   save_to_cache(slot);
+  slot.hits = 0;  // another conversation comes
   const auto saved = Clock::now();
   try {
     const auto restore = [&](const SlotState& state) {
@@ -175,6 +189,8 @@ void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
     if (auto better = cache->take_better(slot.tokens, prompt, restore)) {
       slot.tokens = std::move(better->first);
       slot.checkpoints = std::move(better->second.checkpoints);
+      slot.hits = better->second.hits + 1;
+      slot.from_cache = true;
     }
   } catch (const std::exception& error) {
     log_error("slot {}: a cached state can't be brought back, the slot is emptied: {}", slot.id, error.what());
@@ -194,22 +210,30 @@ bool Engine::Impl::save_to_cache(Slot& slot) {
   const std::int64_t in_window = slot.kv.part(KvPart::window).count_from(n - pool->window());
   const std::uint64_t state = pool->accounted_bytes(n, in_window, one_stream ? 1 : options.slots);
   return cache->save(slot.tokens, state + slot.checkpoints.bytes(), [&] {
-    return SlotState{slot.kv.saved(*pool), slot.checkpoints};
+    return SlotState{slot.kv.saved(*pool), slot.checkpoints, slot.hits, Clock::now(), slot.last_task};
   });
 }
 
 void Engine::Impl::save_idle_slots(const Slot& started) {
   for (Slot& slot : slots) {
     if (&slot == &started || slot.run || slot.tokens.empty()) continue;
-    const std::uint64_t cached_before = cache->counters().already_cached;
-    const bool stored = save_to_cache(slot);
-    if (stored) {
-      log_debug("slot {}: idle, saved to the prompt cache __TEST_TAG_CACHE_IDLE_SLOT__", slot.id);
-      cache->update();
+    try {
+      save_idle_slot(slot);
+    } catch (const std::exception& error) {
+      log_warning("slot {}: idle, but can't be saved: {}", slot.id, error.what());
     }
-    // A state that could not be kept stays where it is.
-    if (options.unified_kv && (stored || cache->counters().already_cached > cached_before)) slot.clear();
   }
+}
+
+void Engine::Impl::save_idle_slot(Slot& slot) {
+  const std::uint64_t cached_before = cache->counters().already_cached;
+  const bool stored = save_to_cache(slot);
+  if (stored) {
+    log_debug("slot {}: idle, saved to the prompt cache __TEST_TAG_CACHE_IDLE_SLOT__", slot.id);
+    cache->update();
+  }
+  // A state that could not be kept stays where it is.
+  if (options.unified_kv && (stored || cache->counters().already_cached > cached_before)) slot.clear();
 }
 
 void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
@@ -237,7 +261,7 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   try {
     slot.run = std::make_unique<Run>(job, tokenizer);
   } catch (const std::exception& error) {
-    return refuse({kind_of(error), error.what()});
+    return refuse(failure(kind_of(error), error.what()));
   }
   Run& run = *slot.run;
   slot.had_task = true;
@@ -246,18 +270,38 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
 
   std::size_t n_past = 0;
   try {
+    run.reuse = explain_reuse(slot, run);
     n_past = reuse(slot, run);
   } catch (const std::exception& error) {
-    run.job->fail({kind_of(error), error.what()});
-    release(slot);
-    return slot.clear();
+    return fail(slot, failure(kind_of(error), error.what()));
   }
   run.cached = run.processed = static_cast<int>(n_past);
   metrics.prompt_tokens_cached += n_past;
+  note_reuse(run);
 
   Started started{slot.id, run.timings(), std::nullopt};
   if (run.params().return_progress) started.progress = Progress{n, run.cached, run.cached, 0.0};
   run.job->sink(std::move(started));
+}
+
+// What the prompt is compared with, before the slot is cut.
+PromptReuse Engine::Impl::explain_reuse(Slot& slot, const Run& run) const {
+  const bool from_cache = std::exchange(slot.from_cache, false);
+  PromptReuse reuse;
+  if (slot.tokens.empty() || !run.params().cache_prompt) return reuse;
+  const std::vector<TokenId>& prompt = run.job->prompt;
+  reuse.from = from_cache ? PromptReuse::From::ram : PromptReuse::From::slot;
+  const std::size_t common = lcp(slot.tokens, prompt);
+  if (common < prompt.size()) reuse.differs_at = static_cast<int>(common);
+  return reuse;
+}
+
+// `run` knows what it could use again; a conversation that is gone may have had more.
+void Engine::Impl::note_reuse(Run& run) {
+  const auto kept = static_cast<std::uint64_t>(run.cached);
+  (run.reuse.from == PromptReuse::From::ram ? metrics.reused_from_ram : metrics.reused_from_slot) += kept;
+  run.reuse.lost_to_limit = run.params().cache_prompt && lost.longest_prefix(run.job->prompt) > kept + 1;
+  if (run.reuse.lost_to_limit) ++metrics.lost_to_limits;
 }
 
 // Cuts the slot to what the prompt can use again and returns its length: the common prefix, and with `n_cache_reuse`

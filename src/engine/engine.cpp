@@ -21,8 +21,10 @@ constexpr std::int64_t kContextUnit = 256;  // contexts are rounded up to this m
 
 std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept { return (n + unit - 1) / unit * unit; }
 
+constexpr std::size_t kCancellations = 256;  // that are noted without taking memory
+
 Failed stopped() {
-  Failed failed{ErrorKind::busy, "the server is shutting down"};
+  Failed failed = failure(ErrorKind::busy, "the server is shutting down");
   failed.cancelled = true;
   return failed;
 }
@@ -77,13 +79,18 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
     sequences.push_back(&slots[i].kv);
   }
   rows.reserve(static_cast<std::size_t>(options.batch));
+  views.reserve(slots.size());
+  next_snapshots.reserve(slots.size());
+  slot_snapshots.reserve(slots.size());
+  cancelled.reserve(kCancellations);
+  leaving.reserve(kCancellations);
 
   const std::int64_t mib = options.cache_ram_mib.value_or(default_cache_limit_mib(available_memory()));
   options.cache_ram_mib = mib;
   if (mib != 0) {
     const std::uint64_t limit = mib < 0 ? 0 : static_cast<std::uint64_t>(mib) << 20;
     cache = std::make_unique<PromptCache<SlotState>>(limit, static_cast<std::uint64_t>(total_context),
-                                                      [](const PromptCacheEvent& event) { log_cache_event(event); });
+                                                      [this](const PromptCacheEvent& event) { note_cache_event(event); });
     metrics.cache_limit_bytes = limit;
   }
   if (cache && options.cache_idle_slots) {
@@ -169,11 +176,14 @@ std::vector<JobId> Engine::submit(std::vector<Submission> submissions) {
   return ids;
 }
 
+// Destructors call this: where there is no memory to note a cancellation, the job just runs to its end.
 void Engine::cancel(JobId id) {
-  {
+  try {
     const std::lock_guard lock(impl_->mutex);
     impl_->cancelled.push_back(id);
     if (id == impl_->only_running) impl_->abort = true;
+  } catch (const std::exception& error) {
+    log_warning("task {} can't be cancelled: {}", id, error.what());
   }
   impl_->wake.notify_one();
 }
@@ -206,6 +216,11 @@ std::vector<SlotSnapshot> Engine::slots() const {
   return impl_->slot_snapshots;
 }
 
+std::vector<CachedConversation> Engine::cached_conversations() const {
+  const std::lock_guard lock(impl_->snapshot_mutex);
+  return impl_->cached_snapshot;
+}
+
 EngineMetrics Engine::metrics() const {
   const std::lock_guard lock(impl_->snapshot_mutex);
   return impl_->metrics_snapshot;
@@ -228,11 +243,11 @@ void Engine::Impl::loop() {
     const bool busy = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.run != nullptr; });
     // A job that waits while all slots are idle was deferred by the one that has just ended.
     if (!take_arrivals(!busy && waiting.empty())) break;
+    if (!waiting.empty()) {
+      admit();
+      publish();  // the slot is seen busy from its first step on
+    }
     try {
-      if (!waiting.empty()) {
-        admit();
-        publish();  // the slot is seen busy from its first step on
-      }
       step();
     } catch (const std::exception& error) {
       fail_running(kind_of(error), error.what());  // what was being computed is in doubt; the next request isn't
@@ -257,7 +272,6 @@ void Engine::Impl::beat() const {
 // Moves what other threads have queued to the engine's own lists; false when the engine is to stop. With `wait`, sleeps until
 // there is something.
 bool Engine::Impl::take_arrivals(bool wait) {
-  std::vector<JobId> ids;
   {
     std::unique_lock lock(mutex);
     const auto woken = [&] { return stopping || !arrived.empty() || !cancelled.empty(); };
@@ -266,42 +280,41 @@ bool Engine::Impl::take_arrivals(bool wait) {
       beat();
       lock.lock();
     }
-    if (stopping) {
-      for (auto& job : arrived) waiting.push_back(std::move(job));
-      arrived.clear();
-      return false;
-    }
-    for (auto& job : arrived) waiting.push_back(std::move(job));
-    arrived.clear();
-    ids.swap(cancelled);
+    waiting.splice(waiting.end(), arrived);
+    if (stopping) return false;
+    leaving.clear();
+    leaving.swap(cancelled);
     abort = false;
   }
-  if (!ids.empty()) apply_cancellations(ids);
+  if (!leaving.empty()) apply_cancellations(leaving);
   return true;
 }
 
 void Engine::Impl::apply_cancellations(std::span<const JobId> ids) {
-  Failed failed{ErrorKind::busy, "cancelled: the client has left"};
-  failed.cancelled = true;
+  const auto failed = [] {
+    Failed left = failure(ErrorKind::busy, "cancelled: the client has left");
+    left.cancelled = true;
+    return left;
+  };
   const auto named = [&](const Job& job) { return std::find(ids.begin(), ids.end(), job.id) != ids.end(); };
   for (auto it = waiting.begin(); it != waiting.end();) {
     Job& job = **it;
     if (!named(job)) {
       std::erase_if(job.copies, [&](const std::unique_ptr<Job>& copy) {
-        if (named(*copy)) copy->fail(failed);
+        if (named(*copy)) copy->fail(failed());
         return named(*copy);
       });
       ++it;
       continue;
     }
-    job.fail(failed);
+    job.fail(failed());
     it = waiting.erase(it);
   }
   for (Slot& slot : slots) {
     if (!slot.run) continue;
     const bool waits = std::find(ids.begin(), ids.end(), slot.run->waits_for) != ids.end();
     if (!waits && !named(*slot.run->job)) continue;
-    slot.run->job->fail(failed);
+    slot.run->job->fail(failed());
     release(slot);
   }
 }
@@ -315,6 +328,7 @@ void Engine::Impl::publish_slot(const Slot& slot) {
   s.task = slot.last_task;
   s.tokens = static_cast<int>(slot.tokens.size());
   s.params = slot.last_params;
+  s.texts = slot.last_texts;
   s.checkpoints = slot.checkpoints.size();
   s.checkpoint_bytes = slot.checkpoints.bytes();
   metrics.slot_checkpoints += s.checkpoints;
@@ -332,12 +346,40 @@ void Engine::Impl::publish_slot(const Slot& slot) {
   next_snapshots.push_back(std::move(s));
 }
 
+void Engine::Impl::note_texts(Slot& slot) {
+  slot.last_texts = std::make_shared<const SlotTexts>(SlotTexts{slot.run->job->prompt, slot.run->output.text()});
+}
+
+void Engine::Impl::note_cache_event(const PromptCacheEvent& event) {
+  using Kind = PromptCacheEvent::Kind;
+  log_cache_event(event);
+  try {
+    if (!event.lost.empty()) lost.add(event.lost);
+  } catch (const std::bad_alloc&) {  // it was there to explain, no more
+  }
+  if (event.kind == Kind::saved) metrics.saved_bytes += event.bytes;
+  if (event.kind == Kind::hit) metrics.loaded_bytes += event.bytes;
+  cache_changed = cache_changed || (event.kind != Kind::candidate && event.kind != Kind::miss);
+}
+
+void Engine::Impl::publish_cache() {
+  std::vector<CachedConversation> conversations;
+  for (const auto& entry : cache->entries()) {
+    conversations.push_back({entry.tokens.size(), entry.bytes, entry.state.saved, entry.state.hits,
+                             entry.state.task});
+  }
+  const std::lock_guard lock(snapshot_mutex);
+  cached_snapshot.swap(conversations);
+}
+
 void Engine::Impl::publish() {
+  if (std::exchange(cache_changed, false)) publish_cache();
   next_snapshots.clear();
   metrics.slot_checkpoints = metrics.slot_checkpoint_bytes = 0;
   int busy = 0;
   JobId last_busy = 0;
-  for (const Slot& slot : slots) {
+  for (Slot& slot : slots) {
+    if (slot.run && options.slot_texts) note_texts(slot);
     publish_slot(slot);
     if (!slot.run) continue;
     ++busy;

@@ -3,7 +3,6 @@
 // belongs to that thread alone.
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <list>
 #include <mutex>
 #include <span>
@@ -13,6 +12,7 @@
 #include "bankml/engine/engine.hpp"
 #include "bankml/engine/prompt_cache.hpp"
 #include "bankml/engine/slot_choice.hpp"
+#include "engine/lost_conversations.hpp"
 #include "engine/prompt_cut.hpp"
 #include "engine/slot.hpp"
 
@@ -36,8 +36,8 @@ struct Engine::Impl {
   // Guarded by `mutex`.
   std::mutex mutex;
   std::condition_variable wake;
-  std::deque<std::unique_ptr<Job>> arrived;
-  std::vector<JobId> cancelled;
+  std::list<std::unique_ptr<Job>> arrived;
+  std::vector<JobId> cancelled;  // has room, so that a destructor may cancel
   bool stopping = false;
   JobId only_running = 0;          // the running completion while there is exactly one, else 0
   std::atomic<bool> abort{false};  // set where nobody wants the present forward pass any more
@@ -46,6 +46,7 @@ struct Engine::Impl {
   mutable std::mutex snapshot_mutex;
   std::vector<SlotSnapshot> slot_snapshots;
   EngineMetrics metrics_snapshot;
+  std::vector<CachedConversation> cached_snapshot;
 
   std::atomic<JobId> last_id{0};
   std::thread thread;
@@ -58,14 +59,20 @@ struct Engine::Impl {
   void apply_cancellations(std::span<const JobId> ids);
   void admit();
   bool try_start(std::unique_ptr<Job>& job);
+  bool start_or_fail(std::unique_ptr<Job>& job);
   std::vector<Slot*> slots_for_copies(const Slot& chosen, std::size_t copies);
   void start_copies(Slot& first, std::span<Slot* const> chosen, std::vector<std::unique_ptr<Job>> copies);
   void share_prompt(Slot& first, int logits);
   void exchange_state(Slot& slot, std::span<const TokenId> prompt);
   bool save_to_cache(Slot& slot);
   void save_idle_slots(const Slot& started);
+  void save_idle_slot(Slot& slot);
   void start_completion(Slot& slot, std::unique_ptr<Job> job);
   std::size_t reuse(Slot& slot, const Run& run);
+  PromptReuse explain_reuse(Slot& slot, const Run& run) const;
+  void note_reuse(Run& run);
+  void note_cache_event(const PromptCacheEvent& event);
+  void publish_cache();
   std::int64_t roll_back(Slot& slot, std::int64_t n_past, std::int64_t total, std::int64_t first);
   CutPoints cut_points(const Slot& slot) const noexcept;
   void make_checkpoint(Slot& slot, std::int64_t end);
@@ -77,6 +84,8 @@ struct Engine::Impl {
   std::size_t fitting_rows(std::span<const BatchRow> batch);
   bool run_rows(std::span<const BatchRow> batch);
   void take_logits(Slot& slot, std::span<const float> logits);
+  template <class Work>
+  void guard(Slot& slot, Work&& work) noexcept;
   void take_token(Slot& slot, TokenId token, std::span<const float> logits);
   void check_limits(Slot& slot, const std::string& sent);
   static void check_indentation(Run& run);
@@ -85,9 +94,11 @@ struct Engine::Impl {
   std::optional<TokenProbability> probability(const Run& run, TokenId token, std::span<const float> logits) const;
   void finish(Slot& slot);
   void release(Slot& slot);
-  void fail_running(ErrorKind kind, const std::string& message);
+  void fail(Slot& slot, Failed failed) noexcept;
+  void fail_running(ErrorKind kind, std::string_view message) noexcept;
   void publish();
   void publish_slot(const Slot& slot);
+  static void note_texts(Slot& slot);
   std::filesystem::path slot_file(const Job& job) const;
   SlotActionResult save_slot(Slot& slot, const std::filesystem::path& path);
   SlotActionResult restore_slot(Slot& slot, const std::filesystem::path& path);
@@ -95,9 +106,12 @@ struct Engine::Impl {
   std::unique_ptr<KvPool> pool;  // before all that holds blocks of it
   std::vector<Slot> slots;
   std::list<std::unique_ptr<Job>> waiting;  // in order of arrival
+  std::vector<JobId> leaving;               // cancellations that are being applied
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<PromptCache<SlotState>> cache;  // none: switched off
   EngineMetrics metrics;
+  LostConversations lost;
+  bool cache_changed = false;          // since the last snapshot of it
   bool one_stream = true;              // the peer's slots share one KV stream
   int window = 0;                      // positions that window layers see; 0: none, or all their cells are kept
   bool can_move_positions = true;      // whether chunk reuse and context shift are possible

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bankml/engine/engine.hpp"
@@ -17,6 +19,18 @@ using Clock = std::chrono::steady_clock;
 
 inline double milliseconds(Clock::duration d) noexcept {
   return std::chrono::duration<double, std::milli>(d).count();
+}
+
+// Never throws: without memory for the message, it is a shorter one, which takes none.
+inline Failed failure(ErrorKind kind, std::string_view message) noexcept {
+  Failed failed;
+  failed.kind = kind;
+  try {
+    failed.message = message;
+  } catch (const std::exception&) {
+    failed.message = "out of memory";
+  }
+  return failed;
 }
 
 // What was asked of the engine and waits or runs.
@@ -36,13 +50,23 @@ struct Job {
   // Further answers to the same prompt, with their own params and sinks; they start with this one.
   std::vector<std::unique_ptr<Job>> copies;
 
-  void fail(Failed failed) {
-    for (auto& copy : copies) copy->fail(failed);
+  // Never throws, whatever the receiver does: a failure that can't be told must not become one of others.
+  void fail(Failed failed) noexcept {
+    for (auto& copy : copies) {
+      Failed own = failure(failed.kind, failed.message);
+      own.prompt_tokens = failed.prompt_tokens;
+      own.context = failed.context;
+      own.cancelled = failed.cancelled;
+      copy->fail(std::move(own));
+    }
     copies.clear();
-    if (kind == Kind::completion) {
-      sink(std::move(failed));
-    } else {
-      done(std::move(failed));
+    try {
+      if (kind == Kind::completion) {
+        if (sink) sink(std::move(failed));
+      } else if (done) {
+        done(std::move(failed));
+      }
+    } catch (const std::exception&) {
     }
   }
 };
@@ -62,6 +86,7 @@ struct Run {
   Clock::time_point started, first_token, last_token;
   int cached = 0;     // prompt tokens that were in the slot
   int processed = 0;  // prompt tokens of the slot now, cached ones included
+  PromptReuse reuse;
   bool generating = false;
   JobId waits_for = 0;                          // a copy: the job that computes the prompt, until that is done
   bool shares_prompt = false, is_copy = false;  // one of several answers to one prompt; not the first
@@ -81,6 +106,8 @@ inline Timings Run::timings() const noexcept {
   t.cache_n = cached;
   t.prompt_n = processed - cached;
   t.predicted_n = static_cast<int>(sampled.size());
+  t.reuse = reuse;
+  t.task = job->id;
   if (sampled.empty()) {
     t.prompt_ms = t.prompt_n > 0 ? milliseconds(Clock::now() - started) : 0.0;
   } else {
@@ -94,6 +121,9 @@ inline Timings Run::timings() const noexcept {
 struct SlotState {
   KvSequence kv;
   Checkpoints<KvCells> checkpoints;
+  int hits = 0;             // how often the conversation has been brought back
+  Clock::time_point saved;  // when it went to the cache
+  JobId task = 0;           // the last one that worked on it
 };
 
 struct Slot {
@@ -105,9 +135,13 @@ struct Slot {
   std::unique_ptr<Run> run;    // busy while set
   JobId last_task = 0;         // shown in listings after the task has ended
   std::shared_ptr<const CompletionParams> last_params;
+  std::shared_ptr<const SlotTexts> last_texts;  // where snapshots are to have them
   bool had_task = false;
+  int hits = 0;             // of its conversation in the prompt cache
+  bool from_cache = false;  // its state came from there for the job that starts now
 
   void clear() {
+    hits = 0;
     tokens.clear();
     checkpoints.clear();
     kv.truncate(0);

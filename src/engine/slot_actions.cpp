@@ -171,13 +171,14 @@ SlotActionResult Engine::Impl::restore_slot(Slot& slot, const std::filesystem::p
         ErrorKind::invalid_request,
         fmt::format("the {} tokens of the file have no room beside those of the other slots", file.tokens().size()));
   }
+  std::vector<TokenId> tokens = file.tokens();
   KvSequence restored;
   restored.create(std::ssize(file.tokens()), file.window_tokens(), *pool);
   SequenceRows rows_of(model, *pool, restored, transformer->stream());
   file.read_cells([&](std::size_t i, std::span<const std::byte> row) { rows_of.write(i, row); });
   rows_of.flush();
   slot.kv.restore(restored, *pool, transformer->stream());
-  slot.tokens = file.tokens();
+  slot.tokens = std::move(tokens);
   slot.checkpoints.clear();
   return {static_cast<int>(slot.tokens.size()), file.bytes(), 0.0};
 }

@@ -59,7 +59,8 @@ void Engine::Impl::form_batch() {
     const std::size_t from = slot.tokens.size();
     const PromptCut cut = cut_prompt(std::ssize(prompt), static_cast<std::int64_t>(from),
                                      static_cast<std::int64_t>(room), options.batch, options.ubatch, cut_points(slot));
-    make_checkpoint(slot, cut.end);
+    guard(slot, [&] { make_checkpoint(slot, cut.end); });
+    if (!slot.run) continue;
     const std::size_t to = static_cast<std::size_t>(cut.end);
     for (std::size_t i = from; i < to; ++i) {
       rows.push_back({prompt[i], static_cast<std::int32_t>(i), slot.id, i + 1 == prompt.size()});
@@ -138,7 +139,7 @@ bool Engine::Impl::shift_context(Slot& slot) {
   Run& run = *slot.run;
   const CompletionParams& params = run.params();
   if (run.shares_prompt) {
-    run.job->fail({ErrorKind::internal, "the context shift can't be used by several answers to one prompt"});
+    run.job->fail(failure(ErrorKind::internal, "the context shift can't be used by several answers to one prompt"));
     release(slot);
     return false;
   }
@@ -151,9 +152,7 @@ bool Engine::Impl::shift_context(Slot& slot) {
   try {
     transformer->keep(slot.kv, runs);
   } catch (const std::exception& error) {
-    run.job->fail({kind_of(error), error.what()});
-    release(slot);
-    slot.clear();
+    fail(slot, failure(kind_of(error), error.what()));
     return false;
   }
   slot.checkpoints.clear();
@@ -174,8 +173,10 @@ bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
   beat();
   for (const BatchRow& row : batch) {
     Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
-    slot.tokens.push_back(row.token);
-    if (!slot.run->generating) ++slot.run->processed;
+    guard(slot, [&] {
+      slot.tokens.push_back(row.token);
+      if (!slot.run->generating) ++slot.run->processed;
+    });
   }
   int logits = 0;
   logits_of_slot.assign(slots.size(), kNoLogits);
@@ -183,13 +184,14 @@ bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
     if (!row.wants_logits) continue;
     Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
     logits_of_slot[static_cast<std::size_t>(slot.id)] = logits;
-    if (slot.run->shares_prompt && !slot.run->is_copy && !slot.run->generating) share_prompt(slot, logits);
+    if (slot.run && slot.run->shares_prompt && !slot.run->is_copy && !slot.run->generating) share_prompt(slot, logits);
     ++logits;
   }
   // In the order of the slots, whatever the order of the rows: slots that are given back together keep it.
   for (Slot& slot : slots) {
     const int found = logits_of_slot[static_cast<std::size_t>(slot.id)];
-    if (found != kNoLogits) take_logits(slot, transformer->logits(found));
+    if (found == kNoLogits) continue;
+    guard(slot, [&] { take_logits(slot, transformer->logits(found)); });
   }
   return true;
 }
@@ -198,12 +200,27 @@ bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
 void Engine::Impl::share_prompt(Slot& first, int logits) {
   for (Slot& copy : slots) {
     if (!copy.run || copy.run->waits_for != first.run->job->id) continue;
-    copy.kv = first.kv;
-    copy.tokens = first.tokens;
-    copy.run->cached = first.run->cached;
-    copy.run->processed = first.run->processed;
     copy.run->waits_for = 0;
     logits_of_slot[static_cast<std::size_t>(copy.id)] = logits;
+    guard(copy, [&] {
+      copy.kv = first.kv;
+      copy.tokens = first.tokens;
+      copy.run->cached = first.run->cached;
+      copy.run->processed = first.run->processed;
+    });
+  }
+}
+
+// Work for the request of one slot: what it throws fails that request and no other. Nothing is done for a request that
+// has failed before.
+template <class Work>
+void Engine::Impl::guard(Slot& slot, Work&& work) noexcept {
+  if (!slot.run) return;
+  try {
+    work();
+  } catch (const std::exception& error) {
+    log_error("slot {}: a request fails: {}", slot.id, error.what());
+    if (slot.run) fail(slot, failure(kind_of(error), error.what()));
   }
 }
 
@@ -361,6 +378,7 @@ void Engine::Impl::finish(Slot& slot) {
 }
 
 void Engine::Impl::release(Slot& slot) {
+  if (options.slot_texts) note_texts(slot);
   const Run& run = *slot.run;
   const std::uint64_t sampled = run.sampled.size();
   metrics.predicted_tokens += sampled;
@@ -374,15 +392,23 @@ void Engine::Impl::release(Slot& slot) {
   if (empties) slot.clear();
 }
 
-// After a failed forward pass the state of the slots that took part is unknown: they are emptied and their requests
-// fail.
-void Engine::Impl::fail_running(ErrorKind kind, const std::string& message) {
+// The state of the slot is in doubt: it goes with the request. Copies that wait for its prompt go with it.
+void Engine::Impl::fail(Slot& slot, Failed failed) noexcept {
+  const JobId id = slot.run->job->id;
+  const ErrorKind kind = failed.kind;
+  slot.run->job->fail(std::move(failed));
+  release(slot);
+  slot.clear();
+  for (Slot& copy : slots) {
+    if (copy.run && copy.run->waits_for == id) fail(copy, failure(kind, "the computation of the prompt failed"));
+  }
+}
+
+// After a failed forward pass the state of the slots that took part is unknown.
+void Engine::Impl::fail_running(ErrorKind kind, std::string_view message) noexcept {
   log_error("a forward pass failed: {}", message);
   for (Slot& slot : slots) {
-    if (!slot.run) continue;
-    slot.run->job->fail({kind, message});
-    release(slot);
-    slot.clear();
+    if (slot.run) fail(slot, failure(kind, message));
   }
 }
 

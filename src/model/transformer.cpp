@@ -214,8 +214,8 @@ const std::int32_t* Transformer::Impl::upload_cell_positions(KvPart part, std::s
   CellPositions& positions = cell_positions[static_cast<std::size_t>(part)];
   const std::size_t bytes = sequences.size() * static_cast<std::size_t>(cache) * sizeof(std::int32_t);
   if (positions.device.bytes() < bytes) {
-    positions.device = device.allocate(bytes);
     positions.host = device.allocate_host(bytes);
+    positions.device = device.allocate(bytes);  // last: its size tells that both are there
   }
   std::int32_t* out = positions.host.as<std::int32_t>();
   for (const KvSequence* sequence : sequences) {
@@ -378,8 +378,8 @@ void Transformer::keep(KvSequence& sequence, std::span<const KvSequence::Run> ru
   for (BatchView& view : views) view.rows = 1;
   const std::size_t bytes = static_cast<std::size_t>(impl.cache_cells[0]) * sizeof(std::int32_t);
   if (impl.moved_cells.bytes() < bytes) {
-    impl.moved_cells = impl.device.allocate(bytes);
     impl.moved_cells_host = impl.device.allocate_host(bytes);
+    impl.moved_cells = impl.device.allocate(bytes);  // last: its size tells that both are there
   }
   for (const KvSequence::Run& run : runs) {
     if (run.from == run.to || run.count == 0) continue;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <boost/json/array.hpp>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -219,6 +220,8 @@ class Parser {
       o.server.cors_origins = "localhost";
     }
     o.server.verbose = o.log.verbosity > kLastLogLevel;
+    const char* const debug = environment_("LLAMA_SERVER_SLOTS_DEBUG");
+    o.engine.slot_texts = o.server.slot_texts = debug != nullptr && std::atoi(debug) != 0;
     o.server.batch = o.engine.batch;
     o.server.defaults.n_predict = o.engine.n_predict;
     check_template();

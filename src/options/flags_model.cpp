@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "bankml/base/error.hpp"
 #include "options/flag.hpp"
 #include "options/values.hpp"
@@ -30,14 +28,6 @@ std::set<std::string> to_set(Text text) {
   const std::vector<std::string> items = split_list(text);
   return {items.begin(), items.end()};
 }
-
-std::string to_directory(Text text) {
-  if (!std::filesystem::is_directory(text)) {
-    throw Error(ErrorKind::invalid_request, fmt::format("expected an existing directory, got '{}'", text));
-  }
-  return text;
-}
-
 
 }  // namespace
 

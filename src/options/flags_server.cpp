@@ -118,7 +118,7 @@ FlagSection http_flags() {
            .value = "DIR",
            .env = "LLAMA_ARG_STATIC_PATH",
            .help = "serve this directory instead of the page",
-           .no_effect = "the page is built in"},
+           .set = [](Options& o, Text v) { o.server.static_path = to_directory(v); }},
       },
   };
 }

@@ -30,7 +30,7 @@ FlagSection service_flags() {
           {.names = {"--admin-key"},
            .value = "K1,K2",
            .env = "BANKML_ADMIN_KEY",
-           .help = "* keys without which slot actions and POST /props are refused",
+           .help = "* keys without which slot actions, GET /cache and POST /props are refused",
            .set =
                [](Options& o, Text v) {
                  for (auto& key : split_csv(v)) o.server.policy.admin_keys.push_back(std::move(key));

@@ -167,6 +167,11 @@ std::vector<SamplerKind> parse_sampler_list(std::string_view text) {
   return parse_sampler_names(names);
 }
 
+std::string to_directory(const std::string& text) {
+  if (!std::filesystem::is_directory(text)) bad_value("an existing directory", text);
+  return text;
+}
+
 std::string read_text_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in || std::filesystem::is_directory(path))

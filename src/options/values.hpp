@@ -44,6 +44,8 @@ std::string unescape(std::string_view text);
 std::vector<SamplerKind> parse_sampler_list(std::string_view text);
 
 boost::json::object to_json_object(const std::string& text);
+// `text`, if it is a directory.
+std::string to_directory(const std::string& text);
 
 // Contents of a file; throws Error(io).
 std::string read_text_file(const std::string& path);

@@ -22,6 +22,7 @@ class EngineService final : public CompletionService {
   JobId erase_slot(std::int64_t slot, SlotActionDone done) override { return engine_.erase_slot(slot, std::move(done)); }
   std::vector<SlotSnapshot> slots() const override { return engine_.slots(); }
   EngineMetrics metrics() const override { return engine_.metrics(); }
+  std::vector<CachedConversation> cached_conversations() const override { return engine_.cached_conversations(); }
   std::int64_t slot_context() const noexcept override { return engine_.slot_context(); }
   int slot_count() const noexcept override { return engine_.slot_count(); }
   bool has_slot_files() const noexcept override { return !engine_.options().slot_save_path.empty(); }

@@ -40,6 +40,7 @@ class ConnectionCounter {
   // `address`: "" for clients that have none (UNIX sockets): only all connections are counted then. The counter outlives
   // the ticket.
   Ticket enter(const std::string& address, const ServerLimits& limits) {
+    std::string own = address;  // nothing is counted if there is no memory for it
     const std::lock_guard lock(mutex_);
     if (limits.connections > 0 && open_ >= limits.connections) return refused();
     if (!address.empty()) {
@@ -48,7 +49,7 @@ class ConnectionCounter {
       ++of_address;
     }
     ++open_;
-    return {this, address};
+    return {this, std::move(own)};
   }
   int open() const {
     const std::lock_guard lock(mutex_);

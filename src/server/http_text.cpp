@@ -31,6 +31,10 @@ std::string_view reason_phrase(int status) noexcept {
   switch (status) {
     case 200:
       return "OK";
+    case 301:
+      return "Moved Permanently";
+    case 304:
+      return "Not Modified";
     case 400:
       return "Bad Request";
     case 401:

@@ -1,10 +1,15 @@
 #pragma once
 // Hands results from the engine's thread to the session that waits for them.
+#include <chrono>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "bankml/base/error.hpp"
 
 namespace bankml {
 
@@ -18,17 +23,23 @@ class Mailbox {
   // `wake` is called by put() for the first waiting result, and once more when there are too many. It must not block.
   explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  // `bytes`: about what the item holds.
-  void put(T item, std::size_t bytes) {
+  // `bytes`: about what the item holds. Never fails: without memory for an item, the taker learns that one was lost.
+  void put(T item, std::size_t bytes) noexcept {
     const std::lock_guard lock(mutex_);
     if (!wake_) return;
-    const bool was_too_full = too_full();
-    items_.push_back(std::move(item));
+    const bool was_too_full = too_full(), was_empty = items_.empty() && !lost_;
+    try {
+      items_.push_back(std::move(item));
+    } catch (const std::exception&) {
+      lost_ = true;
+    }
     bytes_ += bytes;
-    if (items_.size() == 1 || (too_full() && !was_too_full)) wake_();
+    if (was_empty || (too_full() && !was_too_full)) wake();
   }
+  // Throws Error(out_of_memory) once an item has been lost.
   std::vector<T> take() {
     const std::lock_guard lock(mutex_);
+    if (lost_) throw Error(ErrorKind::out_of_memory, "out of memory");
     bytes_ = 0;
     return std::exchange(items_, {});
   }
@@ -46,10 +57,23 @@ class Mailbox {
  private:
   bool too_full() const noexcept { return items_.size() >= kMaxItems || bytes_ >= kMaxBytes; }
 
+  // Waking takes a little memory: where there is none, others are about to give some back.
+  void wake() noexcept {
+    constexpr int kAttempts = 100;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      try {
+        return wake_();
+      } catch (const std::exception&) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+  }
+
   mutable std::mutex mutex_;
   std::function<void()> wake_;
   std::vector<T> items_;
   std::size_t bytes_ = 0;
+  bool lost_ = false;
 };
 
 }  // namespace bankml

@@ -63,7 +63,13 @@ JobSink MeteredService::metered(JobSink sink) {
     metrics_.observe_end(RequestMetrics::Outcome::refused);
     throw Error(ErrorKind::busy, fmt::format("{} requests are waiting already: try again later", limit));
   }
-  auto course = std::make_shared<Course>(metrics_, waiting_);
+  std::shared_ptr<Course> course;
+  try {
+    course = std::make_shared<Course>(metrics_, waiting_);
+  } catch (...) {
+    --*waiting_;
+    throw;
+  }
   return [course = std::move(course), sink = std::move(sink)](JobEvent&& event) {
     course->note(event);
     sink(std::move(event));

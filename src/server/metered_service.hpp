@@ -32,6 +32,7 @@ class MeteredService final : public CompletionService {
 
   std::vector<SlotSnapshot> slots() const override { return engine_.slots(); }
   EngineMetrics metrics() const override { return engine_.metrics(); }
+  std::vector<CachedConversation> cached_conversations() const override { return engine_.cached_conversations(); }
   std::int64_t slot_context() const noexcept override { return engine_.slot_context(); }
   int slot_count() const noexcept override { return engine_.slot_count(); }
   bool has_slot_files() const noexcept override { return engine_.has_slot_files(); }

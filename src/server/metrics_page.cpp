@@ -104,6 +104,12 @@ void add_prompt_cache(Page& page, const EngineMetrics& now) {
                  {"too_large", static_cast<double>(now.refused_too_large)}});
   page.counter("prompt_cache_save_seconds_total", "Time spent storing conversations", now.save_seconds);
   page.counter("prompt_cache_load_seconds_total", "Time spent bringing conversations back", now.load_seconds);
+  page.counter("prompt_cache_saved_bytes_total", "Bytes counted for stored conversations", now.saved_bytes);
+  page.counter("prompt_cache_loaded_bytes_total", "Bytes counted for conversations brought back", now.loaded_bytes);
+  page.counters("prompt_tokens_reused_total", "Prompt tokens that were not computed again, by where they were", "from",
+                {{"slot", static_cast<double>(now.reused_from_slot)}, {"ram", static_cast<double>(now.reused_from_ram)}});
+  page.counter("prompts_lost_to_limits_total", "Prompts of which a limit of the cache has cost tokens",
+               now.lost_to_limits);
   page.gauge("kv_reserved_bytes", "Memory reserved for keys and values", now.kv_bytes_reserved);
   page.gauge("kv_blocks", "Blocks of keys and values in use", now.kv_blocks_in_use);
 }

@@ -1,49 +1,39 @@
 #include "server/page.hpp"
 
-#include <fmt/core.h>
-
 #include <algorithm>
-#include <array>
+
+#include "server/content_type.hpp"
+#include "server/page_files.hpp"
+#include "server/versions.hpp"
 
 namespace bankml {
 namespace {
 
-struct PageFile {
-  std::string_view path, content_type, text;
-};
+constexpr std::string_view kIndex = "index.html";
+constexpr std::string_view kFolder = "/page/";
+// What pages of llama-server ask for to learn that there is another version.
+constexpr PageFile kVersion = {"version.json", R"({"version":"1"})"};
+constexpr std::string_view kVersionPath = "/_app/version.json";
 
-constexpr std::string_view kHtml = R"(<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>bankmld</title>
-<p>bankmld is running. Its API is llama-server's: try <code>POST /v1/chat/completions</code>.
-<code>GET /openapi.json</code> describes it.</p></html>
-)";
+// Nothing but the files beside the page: no other site, no code or style in the document, no frame around it.
+constexpr const char* kPolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; "
+    "worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-// Takes over from the service worker of another server that may have been at this address, and does nothing.
-constexpr std::string_view kServiceWorker = R"(self.addEventListener("install", () => self.skipWaiting());
-self.addEventListener("activate", (event) => event.waitUntil(self.registration.unregister()));
-)";
-
-constexpr std::string_view kManifest =
-    R"({"name":"bankmld","short_name":"bankmld","start_url":"./","display":"standalone"})";
-
-constexpr std::array kFiles = std::to_array<PageFile>({
-    {"/", "text/html; charset=utf-8", kHtml},
-    {"/index.html", "text/html; charset=utf-8", kHtml},
-    {"/sw.js", "text/javascript; charset=utf-8", kServiceWorker},
-    {"/manifest.webmanifest", "application/manifest+json", kManifest},
-    {"/_app/version.json", "application/json; charset=utf-8", R"({"version":"1"})"},
-});
-
-const PageFile* find_file(std::string_view path) noexcept {
-  const auto* const file = std::ranges::find_if(kFiles, [path](const PageFile& f) { return f.path == path; });
-  return file == kFiles.end() ? nullptr : file;
+// The name of the file that lives at a path; "" if there is none.
+std::string_view name_at(std::string_view path) noexcept {
+  if (path == "/" || path == "/index.html") return kIndex;
+  // Browsers look for these two at the root.
+  if (path == "/sw.js" || path == "/manifest.webmanifest") return path.substr(1);
+  return path.starts_with(kFolder) ? path.substr(kFolder.size()) : std::string_view();
 }
 
-// Fowler-Noll-Vo, 64 bits: tells versions of these files apart.
-std::string version_tag(std::string_view text) {
-  std::uint64_t hash = 14695981039346656037u;
-  for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
-  return fmt::format("\"{:016x}\"", hash);
+const PageFile* find_file(std::string_view path) noexcept {
+  if (path == kVersionPath) return &kVersion;
+  const std::string_view name = name_at(path);
+  const auto files = page_files();
+  const auto file = std::ranges::find(files, name, &PageFile::name);
+  return name.empty() || file == files.end() ? nullptr : &*file;
 }
 
 }  // namespace
@@ -54,19 +44,17 @@ bool is_page(std::string_view path) noexcept {
 
 Response page_response(std::string_view path, const Request& request) {
   const PageFile& file = *find_file(path);
-  const std::string tag = version_tag(file.text);
   Response response{.status = 200,
-                    .content_type = std::string(file.content_type),
+                    .content_type = std::string(content_type_of(file.name)),
                     .body = std::string(file.text),
-                    .headers = {{"Cache-Control", "no-cache"}, {"ETag", tag}}};
-  if (file.text == kHtml) {
+                    .headers = {{"Cache-Control", "no-cache"}, {"X-Content-Type-Options", "nosniff"}}};
+  if (file.name == kIndex) {
+    response.headers.emplace_back("Content-Security-Policy", kPolicy);
+    response.headers.emplace_back("Referrer-Policy", "no-referrer");
     response.headers.emplace_back("Cross-Origin-Embedder-Policy", "require-corp");
     response.headers.emplace_back("Cross-Origin-Opener-Policy", "same-origin");
   }
-  if (request.header("If-None-Match") == tag) {
-    response.status = 304;
-    response.body.clear();
-  }
+  set_version(response, content_version(file.text), request);
   return response;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
-// The page at "/" and the files that browsers ask for beside it (docs/http-api.md 6).
-#include <optional>
+// The page at "/" and the files beside it (docs/http-api.md 6, docs/service.md).
 #include <string_view>
 
 #include "server/http.hpp"

@@ -51,6 +51,7 @@ constexpr std::array kRoutes = std::to_array<Route>({
     {"GET", "/metrics", get_metrics},
     {"GET", "/openapi.json", get_openapi},
     {"GET", "/slots", get_slots},
+    {"GET", "/cache", get_cache},
     {"POST", "/tokenize", post_tokenize},
     {"POST", "/detokenize", post_detokenize},
     {"POST", "/apply-template", post_apply_template},

@@ -28,6 +28,7 @@ Reply get_models(const RouteContext& context, const Request& request);
 Reply get_metrics(const RouteContext& context, const Request& request);
 Reply get_openapi(const RouteContext& context, const Request& request);  // docs/openapi.json
 Reply get_slots(const RouteContext& context, const Request& request);
+Reply get_cache(const RouteContext& context, const Request& request);  // docs/service.md
 Reply post_slot_action(const RouteContext& context, const Request& request);
 Reply post_tokenize(const RouteContext& context, const Request& request);
 Reply post_detokenize(const RouteContext& context, const Request& request);

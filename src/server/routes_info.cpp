@@ -1,4 +1,4 @@
-// GET /health, /props, /v1/models, /metrics, /slots (docs/http-api.md 6).
+// GET /health, /props, /v1/models, /metrics, /slots, /cache (docs/http-api.md 6).
 #include <fmt/core.h>
 
 #include <boost/json/array.hpp>
@@ -27,8 +27,8 @@ std::string special_text(const Tokenizer& tokenizer, std::optional<TokenId> toke
   return token ? std::string(tokenizer.piece(*token, true)) : std::string();
 }
 
-// What stands for a picture in the prompts of multimodal models: the environment's word, or a new one with each start, so
-// that no text contains it by chance.
+// What stands for a picture in the prompts of multimodal models: the environment's word, or a new one with each start,
+// so that no text contains it by chance.
 const std::string& media_marker() {
   static const std::string marker = [] {
     constexpr std::size_t kLength = 32;
@@ -50,7 +50,8 @@ boost::json::object caps_object(const TemplateCaps& caps) {
           {"supports_typed_content", caps.typed_content}};
 }
 
-boost::json::object slot_object(const SlotSnapshot& slot) {
+// `tokenizer`: where the listing shall show texts, else nullptr.
+boost::json::object slot_object(const SlotSnapshot& slot, const Tokenizer* tokenizer) {
   boost::json::object out{
       {"id", slot.id}, {"n_ctx", slot.context}, {"speculative", false}, {"is_processing", slot.processing}};
   if (!slot.had_task) return out;
@@ -62,12 +63,16 @@ boost::json::object slot_object(const SlotSnapshot& slot) {
   out["checkpoint_bytes"] = slot.checkpoint_bytes;
   if (slot.params) {
     const auto& echoed = slot.params->echoed;
-    out["params"] = generation_settings(*slot.params, echoed ? *echoed : EchoedSettings(), true);
+    out["params"] = generation_settings(*slot.params, echoed ? *echoed : EchoedSettings(), tokenizer == nullptr);
   }
   out["next_token"] = boost::json::array{boost::json::object{{"has_next_token", slot.has_next_token},
                                                              {"has_new_line", slot.has_new_line},
                                                              {"n_remain", slot.n_remain},
                                                              {"n_decoded", slot.n_decoded}}};
+  if (tokenizer != nullptr && slot.texts) {
+    out["prompt"] = tokenizer->decode_clean(slot.texts->prompt, true);
+    out["generated"] = slot.texts->generated;
+  }
   return out;
 }
 
@@ -173,10 +178,30 @@ Reply get_slots(const RouteContext& context, const Request& request) {
   bool idle = false;
   for (const SlotSnapshot& slot : context.app.engine->slots()) {
     idle = idle || !slot.processing;
-    out.push_back(slot_object(slot));
+    out.push_back(slot_object(slot, context.options.slot_texts ? context.app.tokenizer : nullptr));
   }
   if (!idle && !request.query_value("fail_on_no_slot").empty()) throw Error(ErrorKind::busy, "no slot is idle");
   return json_response(out);
+}
+
+Reply get_cache(const RouteContext& context, const Request&) {
+  const auto now = std::chrono::steady_clock::now();
+  boost::json::array conversations;
+  for (const CachedConversation& conversation : context.app.engine->cached_conversations()) {
+    const std::chrono::duration<double> age = now - conversation.saved;
+    conversations.push_back({{"tokens", conversation.tokens},
+                             {"bytes", conversation.bytes},
+                             {"age_s", age.count()},
+                             {"hits", conversation.hits},
+                             {"id_task", conversation.task}});
+  }
+  const EngineMetrics metrics = context.app.engine->metrics();
+  return json_response(
+      boost::json::object{{"conversations", std::move(conversations)},
+                          {"tokens", metrics.cache_tokens},
+                          {"bytes", metrics.cache_bytes},
+                          {"limit_bytes", metrics.cache_limit_bytes},
+                          {"tokens_reused", {{"slot", metrics.reused_from_slot}, {"ram", metrics.reused_from_ram}}}});
 }
 
 }  // namespace bankml

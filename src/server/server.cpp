@@ -107,16 +107,26 @@ class Listener {
   asio::awaitable<void> run() {
     asio::steady_timer pause(acceptor_.get_executor());
     while (acceptor_.is_open()) {
-      Socket socket(asio::make_strand(io_));
-      const auto [error] = co_await acceptor_.async_accept(socket, kToken);
-      if (!acceptor_.is_open()) break;
-      if (error) {
-        log_warning("accepting a connection: {}", error.message());
+      bool accepted = false;
+      try {
+        Socket socket(asio::make_strand(io_));
+        const auto [error] = co_await acceptor_.async_accept(socket, kToken);
+        if (!acceptor_.is_open()) break;
+        accepted = !error;
+        if (accepted) {
+          take(std::move(socket));
+        } else {
+          log_warning("accepting a connection: {}", error.message());
+        }
+      } catch (const std::exception& failure) {
+        log_warning("accepting a connection: {}", failure.what());
+      }
+      if (accepted) continue;
+      try {
         pause.expires_after(kAcceptPause);
         co_await pause.async_wait(kToken);
-        continue;
+      } catch (const std::exception&) {  // no memory for a pause: at once, then
       }
-      take(std::move(socket));
     }
   }
 
@@ -186,8 +196,16 @@ struct Server::Impl {
                               : ListeningSocket::bind_tcp(host, options.port, options.reuse_port, alone));
   }
 
+  // What a connection's work throws ends that connection.
   void run() {
-    io->run();
+    for (bool ran = false; !ran;) {
+      try {
+        io->run();
+        ran = true;
+      } catch (const std::exception& error) {
+        log_error("a connection's work failed: {}", error.what());
+      }
+    }
     const std::lock_guard lock(mutex);
     ++ended;
     all_ended.notify_all();

@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "bankml/base/log.hpp"
+#include "bankml/base/memory_reserve.hpp"
 #include "server/errors.hpp"
 #include "server/page.hpp"
 #include "server/request_head.hpp"
+#include "server/static_files.hpp"
 
 namespace bankml {
 namespace {
@@ -66,15 +68,19 @@ Headers Service::cors_headers(std::string_view origin) const {
 
 Access Service::access(const Request& request) const {
   const Access access = access_of(request, *policy_.get());
-  const bool is_public = is_page(request.path) || is_health(request.path);
+  const bool is_public =
+      is_health(request.path) || request.path == "/" || (options_.static_path.empty() && is_page(request.path));
   return access == Access::refused && is_public ? Access::user : access;
 }
 
 Reply Service::handle(const Request& request) {
+  refill_memory_reserve();
   try {
     return route(request);
   } catch (...) {
     Response response = current_exception_response();
+    // Pollers that wait for the model are no news.
+    if (response.status == 503 && is_health(request.path)) return response;
     // The message may repeat what the client sent.
     log_info("request {}: {} {}: {} {}", request.id, request.method, printable_start(request.path), response.status,
              printable_start(response.body));
@@ -94,7 +100,9 @@ Reply Service::route(const Request& request) {
   const bool prefixed = request.path.starts_with(options_.api_prefix);
   const std::string_view path = std::string_view(request.path).substr(prefixed ? options_.api_prefix.size() : 0);
   const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
-  const bool wants_page = options_.ui && prefixed && method == "GET" && is_page(path);
+  const bool reads = prefixed && method == "GET";
+  const bool wants_file = reads && !options_.static_path.empty();
+  const bool wants_page = reads && !wants_file && options_.ui && is_page(path);
 
   const App* app = app_.load(std::memory_order_acquire);
   if (app == nullptr && !wants_page && !without_model_) throw Error(ErrorKind::busy, "the model is loading");
@@ -104,6 +112,9 @@ Reply Service::route(const Request& request) {
     return refusal(403, "permission_error", "this needs an admin key");
   }
   if (wants_page) return page_response(path, request);
+  if (wants_file) {
+    if (auto file = static_file(options_.static_path, path, request)) return std::move(*file);
+  }
   const Handler handler = prefixed ? find_handler(method, path) : nullptr;
   if (handler == nullptr) throw Error(ErrorKind::not_found, "there is nothing at this path for this method");
   if (app == nullptr) return answer_without_model(method, path);

@@ -59,7 +59,14 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
 
   void start() override {
     // The coroutine owns the session: a parameter lives in its frame, a capture would not.
-    const auto serve = [](std::shared_ptr<HttpSession> self) -> asio::awaitable<void> { co_await self->run(); };
+    const auto serve = [](std::shared_ptr<HttpSession> self) -> asio::awaitable<void> {
+      try {
+        co_await self->run();
+      } catch (const std::exception& error) {
+        log_error("a connection is closed: {}", error.what());
+        self->close();  // what is still waiting for it ends
+      }
+    };
     asio::co_spawn(socket_.get_executor(), serve(shared_from_this()), asio::detached);
   }
 
@@ -239,6 +246,9 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
   }
 
   asio::awaitable<bool> write_pending(PendingReply& reply, const Incoming& incoming) {
+    // Whatever ends this function: the reply may be gone then.
+    const auto forget = [](HttpSession* self) { self->reply_ = nullptr; };
+    const std::unique_ptr<HttpSession, decltype(forget)> forgets(this, forget);
     reply_ = &reply;
     reply.request_id = incoming.request.id;
     begun_ = client_left_ = input_ended_ = false;
@@ -348,43 +358,45 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
   // Reads what comes: the start of the next request, or the end of the connection.
   void watch() {
     if (watching_ || input_ended_ || buffer_.size() >= kReadAhead) return;
-    watching_ = true;
     socket_.async_read_some(buffer_.prepare(kReadStep),
                             [self = shared_from_this()](error_code error, std::size_t size) {
                               self->watching_ = false;
                               self->buffer_.commit(size);
-                              if (error == asio::error::eof) {
-                                self->note_end_of_input();
-                              } else if (error && error != asio::error::operation_aborted) {
-                                self->client_left_ = true;
-                              }
-                              if (!error && self->reply_ != nullptr) {
-                                self->watch();
-                              } else {
-                                self->signal_.cancel();
-                              }
+                              self->note_input(error);
                             });
+    watching_ = true;
+  }
+
+  void note_input(error_code error) {
+    try {
+      if (!error && reply_ != nullptr) return watch();
+      if (error == asio::error::eof) note_end_of_input();
+    } catch (const std::exception& failure) {
+      log_error("a connection is closed: {}", failure.what());
+      client_left_ = true;
+    }
+    if (error && error != asio::error::eof && error != asio::error::operation_aborted) client_left_ = true;
+    signal_.cancel();
   }
 
   void note_end_of_input() {
     input_ended_ = true;
     probe_pause_ = kFirstProbePause;
     next_probe_ = steady_clock::now();
-    watching_errors_ = true;
     socket_.async_wait(Socket::wait_error, [self = shared_from_this()](error_code error) {
       self->watching_errors_ = false;
       if (!error) self->client_left_ = true;
       self->signal_.cancel();
     });
+    watching_errors_ = true;
   }
 
   asio::awaitable<void> stop_watching() {
     reply_ = nullptr;
-    if (watching_ || watching_errors_) {
+    while (watching_ || watching_errors_) {
+      // Each time: a read that had ended before may have begun another wait.
       error_code ignored;
       socket_.cancel(ignored);
-    }
-    while (watching_ || watching_errors_) {
       signal_.expires_at(steady_clock::time_point::max());
       co_await signal_.async_wait(kToken);
     }

@@ -83,6 +83,18 @@ boost::json::object probability_entry(const TokenProbability& entry, bool post_s
   return out;
 }
 
+const char* reuse_name(PromptReuse::From from) noexcept {
+  switch (from) {
+    case PromptReuse::From::nothing:
+      return "none";
+    case PromptReuse::From::slot:
+      return "slot";
+    case PromptReuse::From::ram:
+      return "ram";
+  }
+  return "none";
+}
+
 }  // namespace
 
 boost::json::object generation_settings(const CompletionParams& params, const EchoedSettings& echoed, bool brief) {
@@ -127,7 +139,11 @@ boost::json::object timings_object(const Timings& timings) {
           {"predicted_n", timings.predicted_n},
           {"predicted_ms", timings.predicted_ms},
           {"predicted_per_token_ms", ratio(timings.predicted_ms, steps)},
-          {"predicted_per_second", ratio(1e3 * steps, timings.predicted_ms)}};
+          {"predicted_per_second", ratio(1e3 * steps, timings.predicted_ms)},
+          {"cache_from", reuse_name(timings.reuse.from)},
+          {"cache_differs_at", timings.reuse.differs_at},
+          {"cache_lost_to_limit", timings.reuse.lost_to_limit},
+          {"id_task", timings.task}};
 }
 
 boost::json::object progress_object(const Progress& progress) {

@@ -81,7 +81,8 @@ class Daemon:
         if sockets:
             variables["LISTEN_FDS"] = str(len(sockets))
             arguments = ["/bin/sh", "-c", 'export LISTEN_PID=$$; exec "$@"', "sh", *arguments]
-        self.process = subprocess.Popen(arguments, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        self.output = tempfile.TemporaryFile()  # a pipe would be full at some time
+        self.process = subprocess.Popen(arguments, env=variables, stdout=self.output, stderr=subprocess.STDOUT,
                                         preexec_fn=inherit, close_fds=not sockets)
         self.port = sockets[0].getsockname()[1] if sockets else port
         if wait:
@@ -90,7 +91,7 @@ class Daemon:
     def wait_until_ready(self):
         wait_for("the daemon to be ready", lambda: " ready\n" in self.log() or self.process.poll() is not None)
         if self.process.poll() is not None:
-            raise AssertionError(f"the daemon has ended: {self.process.stdout.read().decode()}")
+            raise AssertionError(f"the daemon has ended: {self.printed()}")
         if not self.port:
             self.port = int(self.log().split("listening on http://", 1)[1].split("\n")[0].rsplit(":", 1)[1])
 
@@ -99,6 +100,10 @@ class Daemon:
             return ""
         with open(self.log_path, encoding="utf-8") as file:
             return file.read()
+
+    def printed(self):
+        """What it has written to stdout and stderr."""
+        return os.pread(self.output.fileno(), os.fstat(self.output.fileno()).st_size, 0).decode(errors="replace")
 
     def connect(self):
         sock = socket.create_connection(("127.0.0.1", self.port))
@@ -116,9 +121,16 @@ class Daemon:
     def is_idle(self):
         return not any(slot["is_processing"] for slot in self.slots())
 
-    def deferred(self):
+    def metric(self, name):
         text = self.ask("GET", "/metrics").body.decode()
-        return int(float(text.split("\nllamacpp:requests_deferred ", 1)[1].split("\n")[0]))
+        return int(float(text.split(f"\n{name} ", 1)[1].split("\n")[0]))
+
+    def deferred(self):
+        return self.metric("llamacpp:requests_deferred")
+
+    def connections(self):
+        """Those that are open, that of this question among them."""
+        return self.metric("bankmld_connections")
 
     def start_endless(self, stream=True, **fields):
         """A connection on which an answer without end has begun; needs --context-shift."""
@@ -146,5 +158,5 @@ class Daemon:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
-        self.process.stdout.close()
+        self.output.close()
         self.scratch.cleanup()

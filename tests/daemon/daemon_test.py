@@ -203,9 +203,17 @@ class Clients(unittest.TestCase):
             queued.close()
             wait_for("the queue to be empty", lambda: daemon.deferred() == 0)
 
+    def test_that_leave_right_after_their_answer_are_forgotten(self):
+        with Daemon(*ENDLESS, "--idle-timeout", "600") as daemon:
+            for _ in range(200):
+                with daemon.connect() as client:
+                    client.sendall(request_bytes("POST", "/completion", {**SHORT, "stream": True}))
+                    receive_until(client, b'"stop":true')
+            wait_for("their connections to be closed", lambda: daemon.connections() == 1)
+
     def test_1000_idle_ones_take_less_than_50_mib(self):
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-        with Daemon("--idle-timeout", "600") as daemon:
+        with Daemon("--metrics", "--idle-timeout", "600") as daemon:
             daemon.ask("GET", "/health")
             before = daemon.resident_bytes()
             clients = [daemon.connect() for _ in range(1000)]
@@ -213,6 +221,7 @@ class Clients(unittest.TestCase):
                 client.sendall(request_bytes("GET", "/props"))
                 receive_until(client, b"is_sleeping")
             grown = daemon.resident_bytes() - before
+            wait_for("the connections to be counted", lambda: daemon.connections() == 1000 + 1)
             for client in clients:
                 client.close()
             self.assertLess(grown, 50 << 20)
@@ -237,7 +246,88 @@ class Clients(unittest.TestCase):
             numbers = dict(re.findall(r"request queued-(\d+), task (\d+):", daemon.log()))
             tasks = [int(numbers[f"{i:03}"]) for i in range(200)]
             self.assertEqual(tasks, sorted(tasks))
+            # Whoever has an answer finds the slot at his task or at a later one, which has a larger number.
             self.assertEqual(seen, sorted(seen))
+            self.assertEqual([i for i in range(200) if seen[i] < tasks[i]], [])
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = os.path.join(scratch.name, "slots")
+        os.mkdir(self.folder)
+
+    def act(self, daemon, action):
+        return daemon.ask("POST", f"/slots/0?action={action}", {"filename": "file"})
+
+    def assert_slot_goes_on(self, daemon):
+        """The slot still has the prompt's three tokens and three of the four of the answer."""
+        self.assertEqual(daemon.slots()[0]["n_prompt_tokens"], 6)
+        self.assertEqual(daemon.ask("POST", "/completion", SHORT).json()["timings"]["cache_n"], 2)
+
+    def test_of_slots_that_may_not_grow_leave_the_old_one(self):
+        with Daemon("-np", "1", "--slot-save-path", self.folder) as daemon:
+            daemon.ask("POST", "/completion", SHORT)
+            self.assertEqual(self.act(daemon, "save").status, 200)
+            with open(os.path.join(self.folder, "file"), "rb") as file:
+                saved = file.read()
+            resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (len(saved) // 2, resource.RLIM_INFINITY))
+            refused = self.act(daemon, "save")
+            self.assertEqual(refused.status, 500)
+            self.assertIn("File too large", refused.json()["error"]["message"])
+            self.assertEqual(os.listdir(self.folder), ["file"])
+            with open(os.path.join(self.folder, "file"), "rb") as file:
+                self.assertEqual(file.read(), saved)
+            self.assert_slot_goes_on(daemon)
+            self.assertEqual(self.act(daemon, "restore").status, 200)
+
+    def test_of_slots_without_their_folder_are_an_error_of_the_request(self):
+        with Daemon("-np", "1", "--slot-save-path", self.folder) as daemon:
+            daemon.ask("POST", "/completion", SHORT)
+            os.rmdir(self.folder)
+            refused = self.act(daemon, "save")
+            self.assertEqual(refused.status, 500)
+            self.assertIn("No such file or directory", refused.json()["error"]["message"])
+            self.assertEqual(self.act(daemon, "restore").status, 400)
+            self.assert_slot_goes_on(daemon)
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
+    def test_of_slots_in_a_folder_that_is_not_ours_are_an_error_of_the_request(self):
+        with Daemon("-np", "1", "--slot-save-path", self.folder) as daemon:
+            daemon.ask("POST", "/completion", SHORT)
+            os.chmod(self.folder, 0o500)
+            refused = self.act(daemon, "save")
+            self.assertEqual(refused.status, 500)
+            self.assertIn("Permission denied", refused.json()["error"]["message"])
+            self.assert_slot_goes_on(daemon)
+
+    def test_of_slots_that_are_torn_or_damaged_leave_the_slot_alone(self):
+        with Daemon("-np", "1", "--slot-save-path", self.folder) as daemon:
+            daemon.ask("POST", "/completion", SHORT)
+            self.act(daemon, "save")
+            path = os.path.join(self.folder, "file")
+            with open(path, "rb") as file:
+                whole = file.read()
+            step = len(whole) // 30
+            damaged = [whole[:length] for length in range(0, len(whole), step)]
+            damaged += [whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1:] for at in range(64, len(whole), step)]
+            for content in damaged:
+                with open(path, "wb") as file:
+                    file.write(content)
+                refused = self.act(daemon, "restore")
+                self.assertEqual(refused.status, 400)
+                self.assertIn("slot file file: ", refused.json()["error"]["message"])
+            self.assert_slot_goes_on(daemon)
+
+    def test_of_logs_on_a_full_disk_are_done_without(self):
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.listen()
+            with Daemon("--log-file", "/dev/full", sockets=(listening,), wait=False) as daemon:
+                wait_for("the daemon to be ready", lambda: daemon.ask("GET", "/health").status == 200)
+                self.assertEqual(daemon.ask("POST", "/completion", SHORT).status, 200)
+                self.assertIsNone(daemon.process.poll())
 
 
 class Limits(unittest.TestCase):
@@ -307,7 +397,7 @@ class Logs(unittest.TestCase):
             wait_for("the daemon to be ready", lambda: '"ready"' in daemon.log())
             daemon.signal(signal.SIGTERM)
             daemon.wait_for_end()
-            for line in daemon.process.stdout.read().decode().splitlines():
+            for line in daemon.printed().splitlines():
                 self.assertIn("message", json.loads(line))
 
     def test_to_a_path_that_is_none_are_an_error_at_the_start(self):

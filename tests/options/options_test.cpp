@@ -160,33 +160,33 @@ TEST(Options, DefaultsOfSampling) {
 
 // --- parsing rules (docs/cli.md 1) ---
 
-TEST(CommandLine, ReadsUnderscoresAsDashesInLongFlags) {
+TEST(Options, ReadsUnderscoresAsDashesInLongFlags) {
   EXPECT_EQ(options_of({"--cache_ram", "100"}).engine.cache_ram_mib, 100);
 }
 
-TEST(CommandLine, TakesTheNextArgumentAsValueWhateverItLooksLike) {
+TEST(Options, TakesTheNextArgumentAsValueWhateverItLooksLike) {
   EXPECT_EQ(options_of({"--cache-ram", "-1"}).engine.cache_ram_mib, -1);
   EXPECT_EQ(options_of({"--chat-template", "--jinja"}).chat.chat_template, "--jinja");
 }
 
-TEST(CommandLine, RefusesValuesAfterAnEqualsSign) {
+TEST(Options, RefusesValuesAfterAnEqualsSign) {
   EXPECT_THAT(error_of({"--port=80"}), HasSubstr("unknown flag '--port=80'"));
 }
 
-TEST(CommandLine, RefusesUnknownFlags) {
+TEST(Options, RefusesUnknownFlags) {
   EXPECT_THAT(error_of({"--nonsense"}), HasSubstr("unknown flag '--nonsense'"));
   EXPECT_THAT(error_of({"stray"}), HasSubstr("unknown flag 'stray'"));
 }
 
-TEST(CommandLine, RefusesAMissingValue) {
+TEST(Options, RefusesAMissingValue) {
   EXPECT_THAT(error_of({"--port"}), HasSubstr("--port: expected a value"));
 }
 
-TEST(CommandLine, IgnoresTextAfterAnInteger) {
+TEST(Options, IgnoresTextAfterAnInteger) {
   EXPECT_EQ(options_of({"-c", "512abc"}).engine.context, 512);
 }
 
-TEST(CommandLine, RefusesBadNumbersNamingFlagAndText) {
+TEST(Options, RefusesBadNumbersNamingFlagAndText) {
   EXPECT_EQ(error_of({"--port", "abc"}), "--port: expected an integer, got 'abc'");
   EXPECT_EQ(error_of({"-c", "99999999999"}), "-c: expected an integer, got '99999999999'");
   EXPECT_EQ(error_of({"--temp", "warm"}), "--temp: expected a number, got 'warm'");
@@ -197,7 +197,7 @@ TEST(CommandLine, RefusesBadNumbersNamingFlagAndText) {
   EXPECT_THAT(error_of({"--repeat-penalty", "0"}), HasSubstr("--repeat-penalty: expected a number above 0"));
 }
 
-TEST(CommandLine, SaysWhatHappensToThinking) {
+TEST(Options, SaysWhatHappensToThinking) {
   const Options usual = options_of({});
   EXPECT_EQ(usual.server.reasoning_format, "deepseek");
   EXPECT_TRUE(usual.chat.thinking);
@@ -211,50 +211,50 @@ TEST(CommandLine, SaysWhatHappensToThinking) {
   EXPECT_TRUE(options_of({"--reasoning", "auto"}).chat.thinking);
 }
 
-TEST(CommandLine, RefusesBadEnums) {
+TEST(Options, RefusesBadEnums) {
   EXPECT_THAT(error_of({"-ctk", "q7_0"}), HasSubstr("-ctk: expected one of f32, f16"));
   EXPECT_THAT(error_of({"-ctv", "q4_0"}), HasSubstr("-ctv: cache type q4_0 is not supported"));
   EXPECT_THAT(error_of({"-fa", "maybe"}), HasSubstr("-fa: expected on, off or auto"));
   EXPECT_THAT(error_of({"--reasoning-format", "aloud"}), HasSubstr("--reasoning-format: expected one of none"));
 }
 
-TEST(CommandLine, TakesEverySpellingOfOnOffAuto) {
+TEST(Options, TakesEverySpellingOfOnOffAuto) {
   for (const char* text : {"on", "off", "auto", "1", "0", "-1", "true", "false", "enabled", "disabled"}) {
     EXPECT_EQ(error_of({"--flash-attn", text}), "no error") << text;
   }
 }
 
-TEST(CommandLine, LastUseOfAFlagWinsWithAWarning) {
+TEST(Options, LastUseOfAFlagWinsWithAWarning) {
   const CommandLine line = parse({"--port", "1", "--port", "2"});
   EXPECT_EQ(line.options.server.port, 2);
   EXPECT_THAT(line.warnings, ElementsAre(HasSubstr("--port is given more than once")));
 }
 
-TEST(CommandLine, OnOffFlagsHaveTheirOpposite) {
+TEST(Options, OnOffFlagsHaveTheirOpposite) {
   EXPECT_FALSE(options_of({"--no-slots"}).server.slots);
   EXPECT_TRUE(options_of({"--no-slots", "--slots"}).server.slots);
   EXPECT_FALSE(options_of({"--no-webui"}).server.ui);
 }
 
-TEST(CommandLine, HelpAndVersionNeedNoModel) {
+TEST(Options, HelpAndVersionNeedNoModel) {
   EXPECT_EQ(parse_whole({"-h"}).action, CommandLine::Action::help);
   EXPECT_EQ(parse_whole({"--usage"}).action, CommandLine::Action::help);
   EXPECT_EQ(parse_whole({"--version"}).action, CommandLine::Action::version);
 }
 
 // docs/http-api.md, 17: the server answers then what needs no model.
-TEST(CommandLine, MayNameNoModel) {
+TEST(Options, MayNameNoModel) {
   const Options o = parse_whole({"--port", "0"}).options;
   EXPECT_THAT(o.model_path, IsEmpty());
   EXPECT_EQ(o.server.cors_origins, "*");
 }
 
-TEST(CommandLine, SaysWhichFlagsHaveNoEffect) {
+TEST(Options, SaysWhichFlagsHaveNoEffect) {
   EXPECT_THAT(parse({"-sm", "layer"}).warnings, ElementsAre(HasSubstr("-sm has no effect: ")));
 }
 
 // As llama-server does with the same command lines.
-TEST(CommandLine, RefusesBadValuesAlsoOfFlagsWithoutEffect) {
+TEST(Options, RefusesBadValuesAlsoOfFlagsWithoutEffect) {
   const std::vector<std::vector<const char*>> bad = {{"-sm", "x"},         {"--numa", "x"},
                                                      {"--prio", "9"},      {"--prio", "-2"},
                                                      {"--poll", "x"},      {"-fit", "maybe"},
@@ -267,22 +267,22 @@ TEST(CommandLine, RefusesBadValuesAlsoOfFlagsWithoutEffect) {
             "no error");
 }
 
-TEST(CommandLine, RefusesAWindowOfTheDryPenaltyBelowZero) {
+TEST(Options, RefusesAWindowOfTheDryPenaltyBelowZero) {
   EXPECT_THAT(error_of({"--dry-penalty-last-n", "-1"}), HasSubstr("--dry-penalty-last-n"));
 }
 
-TEST(CommandLine, RefusesFlagsWhoseSilenceWouldMislead) {
+TEST(Options, RefusesFlagsWhoseSilenceWouldMislead) {
   EXPECT_THAT(error_of({"--grammar", "root ::= x"}), HasSubstr("--grammar: not supported"));
   EXPECT_THAT(error_of({"--ssl-cert-file", "c.pem"}), HasSubstr("--ssl-cert-file: not supported"));
 }
 
-TEST(CommandLine, EveryFlagThatActsOrIsTakenHasHelp) {
+TEST(Options, EveryFlagThatActsOrIsTakenHasHelp) {
   for (const FlagSection& section : flag_sections()) {
     for (const Flag& flag : section.flags) EXPECT_TRUE(!flag.help.empty() || !flag.refused.empty()) << flag.name();
   }
 }
 
-TEST(CommandLine, NoTwoFlagsShareAName) {
+TEST(Options, NoTwoFlagsShareAName) {
   std::set<std::string_view> names;
   for (const FlagSection& section : flag_sections()) {
     for (const Flag& flag : section.flags) {
@@ -333,6 +333,24 @@ TEST(CommandLineEnvironment, ValuelessFlagsActOnATrueValueOnly) {
   EXPECT_TRUE(options_of({}, {{"LLAMA_ARG_ENDPOINT_METRICS", "1"}}).server.metrics);
   EXPECT_FALSE(options_of({}, {{"LLAMA_ARG_ENDPOINT_METRICS", "0"}}).server.metrics);
   EXPECT_FALSE(options_of({}, {{"LLAMA_ARG_ENDPOINT_METRICS", "perhaps"}}).server.metrics);
+}
+
+TEST(Options, ServesADirectoryThatExists) {
+  const Folder folder;
+  const std::string file = folder.write("site/index.html", "");
+  const std::string site = std::filesystem::path(file).parent_path().string();
+  EXPECT_EQ(options_of({"--path", site.c_str()}).server.static_path, site);
+  EXPECT_EQ(error_of({"--path", file.c_str()}),
+            "--path: expected an existing directory, got '" + file + "'");
+}
+
+TEST(Options, ShowsTextsOfSlotsWhereTheEnvironmentHasANumberOtherThanZero) {
+  constexpr const char* kName = "LLAMA_SERVER_SLOTS_DEBUG";
+  EXPECT_FALSE(options_of({}).server.slot_texts);
+  for (const char* off : {"0", "", "no"}) EXPECT_FALSE(options_of({}, {{kName, off}}).server.slot_texts) << off;
+  const Options on = options_of({}, {{kName, "1"}});
+  EXPECT_TRUE(on.server.slot_texts);
+  EXPECT_TRUE(on.engine.slot_texts);
 }
 
 TEST(CommandLineEnvironment, RefusesBadValuesNamingTheVariable) {

@@ -97,7 +97,8 @@ TEST_F(AnswerFormatTest, TimingsCountTheStepsAfterTheFirstToken) {
   const Timings timings{.cache_n = 3, .prompt_n = 4, .predicted_n = 3, .prompt_ms = 8, .predicted_ms = 10};
   EXPECT_EQ(to_json(timings_object(timings)),
             R"({"cache_n":3,"prompt_n":4,"prompt_ms":8.0,"prompt_per_token_ms":2.0,"prompt_per_second":500.0,)"
-            R"("predicted_n":3,"predicted_ms":10.0,"predicted_per_token_ms":5.0,"predicted_per_second":200.0})");
+            R"("predicted_n":3,"predicted_ms":10.0,"predicted_per_token_ms":5.0,"predicted_per_second":200.0,)"
+            R"("cache_from":"none","cache_differs_at":-1,"cache_lost_to_limit":false,"id_task":0})");
 }
 
 TEST_F(AnswerFormatTest, TimingsAreNeverInfinite) {

@@ -38,6 +38,7 @@ class FakeService final : public CompletionService {
   bool refuses = false;  // submit() throws
   std::vector<SlotSnapshot> snapshots = {{}};
   EngineMetrics values;
+  std::vector<CachedConversation> conversations;
 
   std::vector<JobId> submit(std::vector<Submission> submissions) override {
     if (refuses) throw Error(ErrorKind::busy, "not now");
@@ -78,6 +79,7 @@ class FakeService final : public CompletionService {
   }
   std::vector<SlotSnapshot> slots() const override { return snapshots; }
   EngineMetrics metrics() const override { return values; }
+  std::vector<CachedConversation> cached_conversations() const override { return conversations; }
   std::int64_t slot_context() const noexcept override { return 256; }
   int slot_count() const noexcept override { return slot_number; }
   bool has_slot_files() const noexcept override { return slot_files; }

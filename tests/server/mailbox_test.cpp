@@ -9,6 +9,16 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
+// Can be moved so many times; then there is no memory for it.
+struct Moved {
+  explicit Moved(int times) : left(times) {}
+  Moved(Moved&& other) : left(other.left - 1) {
+    if (left < 0) throw std::bad_alloc();
+  }
+  Moved& operator=(Moved&&) = delete;
+  int left;
+};
+
 class MailboxTest : public testing::Test {
  protected:
   int wakes = 0;
@@ -46,6 +56,29 @@ TEST_F(MailboxTest, WakesAgainWhenItHoldsTooManyItems) {
   for (std::size_t i = 0; i < Mailbox<int>::kMaxItems; ++i) mailbox.put(0, 0);
   EXPECT_TRUE(mailbox.overflowing());
   EXPECT_EQ(wakes, 2);
+}
+
+TEST(Mailbox, TellsTheTakerThatThereWasNoMemoryForAnItem) {
+  int wakes = 0;
+  Mailbox<Moved> mailbox([&] { ++wakes; });
+  mailbox.put(Moved(0), 1);
+  EXPECT_EQ(wakes, 1);
+  try {
+    mailbox.take();
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
+  }
+}
+
+TEST(Mailbox, WakesAgainIfThereWasNoMemoryForIt) {
+  int attempts = 0;
+  Mailbox<int> mailbox([&] {
+    if (++attempts < 3) throw std::bad_alloc();
+  });
+  mailbox.put(1, 1);
+  EXPECT_EQ(attempts, 3);
+  EXPECT_THAT(mailbox.take(), ElementsAre(1));
 }
 
 TEST_F(MailboxTest, DropsWhatComesAfterItIsClosed) {

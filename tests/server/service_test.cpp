@@ -6,6 +6,7 @@
 #include <boost/json/parse.hpp>
 
 #include "server/fake_service.hpp"
+#include "support/expect_error.hpp"
 
 namespace bankml::test {
 namespace {
@@ -84,6 +85,17 @@ TEST_F(ServiceTest, AnswersWithoutAModelWhatNeedsNone) {
   EXPECT_EQ(ask(make_request("OPTIONS", "/completion")).status, 200);
 }
 
+TEST_F(ServiceTest, DoesNotLogThoseWhoAskWhetherTheModelIsLoaded) {
+  testing::internal::CaptureStderr();
+  get("/health");
+  get("/v1/health");
+  get("/props");
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, Not(HasSubstr("/health")));
+  EXPECT_THAT(log, Not(HasSubstr("v1")));
+  EXPECT_THAT(log, HasSubstr("/props"));
+}
+
 TEST_F(ServiceTest, ShowsAPageAlsoWhileTheModelIsLoading) {
   EXPECT_THAT(get("/").body, HasSubstr("<!doctype html>"));
   make_ready();
@@ -93,7 +105,7 @@ TEST_F(ServiceTest, ShowsAPageAlsoWhileTheModelIsLoading) {
 TEST_F(ServiceTest, ServesThePageOnceToThoseWhoHaveIt) {
   options.policy.api_keys = {"key"};
   make_ready();
-  for (const char* path : {"/", "/sw.js", "/manifest.webmanifest", "/_app/version.json"}) {
+  for (const char* path : {"/", "/sw.js", "/manifest.webmanifest", "/_app/version.json", "/page/main.js"}) {
     const Response response = get(path);
     EXPECT_EQ(response.status, 200) << path;
     const auto tag = std::ranges::find(response.headers, "ETag", &Headers::value_type::first);
@@ -102,6 +114,44 @@ TEST_F(ServiceTest, ServesThePageOnceToThoseWhoHaveIt) {
     EXPECT_EQ(again.status, 304) << path;
     EXPECT_THAT(again.body, IsEmpty()) << path;
   }
+}
+
+TEST_F(ServiceTest, LetsThePageUseNothingButItsOwnFiles) {
+  const Response page = get("/");
+  const auto policy = std::ranges::find(page.headers, "Content-Security-Policy", &Headers::value_type::first);
+  ASSERT_NE(policy, page.headers.end());
+  EXPECT_THAT(policy->second, HasSubstr("default-src 'none'"));
+  EXPECT_THAT(policy->second, Not(HasSubstr("unsafe")));
+  EXPECT_THAT(page.body, Not(HasSubstr("://")));
+  EXPECT_EQ(get("/page/page.css").content_type, "text/css; charset=utf-8");
+  EXPECT_EQ(get("/page/main.js").content_type, "text/javascript; charset=utf-8");
+  EXPECT_EQ(get("/page/icon.svg").content_type, "image/svg+xml");
+}
+
+TEST_F(ServiceTest, ServesADirectoryInsteadOfThePage) {
+  options.static_path = BANKML_SOURCE_DIR "/docs";
+  options.policy.api_keys = {"key"};
+  make_ready();
+  const Headers key = {{"Authorization", "Bearer key"}};
+  EXPECT_EQ(get("/architecture.md", key).status, 200);
+  EXPECT_EQ(get("/architecture.md").status, 401);
+  EXPECT_EQ(get("/page/main.js", key).status, 404);
+  EXPECT_EQ(get("/").status, 404);
+  EXPECT_EQ(get("/props", key).status, 200);
+}
+
+TEST_F(ServiceTest, ShowsThePromptAndTheTextOfASlotOnlyWhenToldTo) {
+  SlotSnapshot slot;
+  slot.had_task = true;
+  slot.params = std::make_shared<CompletionParams>();
+  slot.texts = std::make_shared<SlotTexts>(SlotTexts{app_.tokenizer().encode("hello", false, false), " world"});
+  app_.service().snapshots = {slot};
+  options.slot_texts = true;
+  make_ready();
+  const boost::json::object shown = boost::json::parse(get("/slots").body).at(0).as_object();
+  EXPECT_EQ(shown.at("prompt"), "hello");
+  EXPECT_EQ(shown.at("generated"), " world");
+  EXPECT_TRUE(shown.at("params").as_object().contains("stop"));
 }
 
 TEST_F(ServiceTest, DescribesItself) {
@@ -156,6 +206,63 @@ TEST_F(ServiceTest, WantsAKeyWhereKeysAreSet) {
   for (const char* wrong : {"Bearer firs", "Bearer firstfirst", "bearer first", "Bearer ", "Bearer third"}) {
     EXPECT_EQ(get("/props", {{"Authorization", wrong}, {"X-Api-Key", "first"}}).status, 401) << wrong;
   }
+}
+
+TEST_F(ServiceTest, LetsOnlyAdminsTouchWhatBelongsToOthers) {
+  options.policy.api_keys = {"user"};
+  options.policy.admin_keys = {"admin"};
+  options.props = true;
+  make_ready();
+  const Headers user = {{"Authorization", "Bearer user"}}, admin = {{"Authorization", "Bearer admin"}};
+  for (const auto& [method, path] :
+       {std::pair("POST", "/props"), {"POST", "/slots/0?action=erase"}, {"GET", "/cache"}}) {
+    EXPECT_EQ(error_type(ask(make_request(method, path)), 401), "authentication_error") << path;
+    EXPECT_EQ(error_type(ask(make_request(method, path, {}, user)), 403), "permission_error") << path;
+    EXPECT_EQ(ask(make_request(method, path, {}, admin)).status, 200) << path;
+  }
+  EXPECT_EQ(get("/slots", user).status, 200);
+  EXPECT_EQ(get("/slots", admin).status, 200);
+}
+
+TEST_F(ServiceTest, TakesNewKeysWhileItRuns) {
+  options.policy.api_keys = {"old"};
+  make_ready();
+  ServerPolicy policy;
+  policy.api_keys = {"new"};
+  service().reload(policy);
+  EXPECT_EQ(get("/props", {{"Authorization", "old"}}).status, 401);
+  EXPECT_EQ(get("/props", {{"Authorization", "new"}}).status, 200);
+}
+
+TEST_F(ServiceTest, ListsWhatTheCacheHolds) {
+  CachedConversation conversation;
+  conversation.tokens = 7;
+  conversation.bytes = 700;
+  conversation.saved = std::chrono::steady_clock::now() - std::chrono::seconds(100);
+  conversation.hits = 2;
+  app_.service().conversations = {conversation};
+  make_ready();
+  const boost::json::object body = json(get("/cache"));
+  const boost::json::object& listed = body.at("conversations").at(0).as_object();
+  EXPECT_EQ(listed.at("tokens").as_int64(), 7);
+  EXPECT_EQ(listed.at("hits").as_int64(), 2);
+  EXPECT_GE(listed.at("age_s").to_number<double>(), 100);
+}
+
+TEST_F(ServiceTest, RefusesGenerationsWhenTheQueueIsFull) {
+  options.policy.limits.queue = 1;
+  app_.service().script.reset();
+  make_ready();
+  Reply first = service().handle(make_request("POST", "/completion", R"({"prompt":"a"})"));
+  std::get<std::unique_ptr<PendingReply>>(first)->start([] {});
+  Reply second = service().handle(make_request("POST", "/completion", R"({"prompt":"a"})"));
+  auto& refused = *std::get<std::unique_ptr<PendingReply>>(second);
+  expect_error(ErrorKind::busy, "1 requests are waiting", [&] { refused.start([] {}); });
+  // One that has a slot waits no more.
+  app_.service().job(1).sink(Started{});
+  refused.start([] {});
+  app_.service().play(1, {});
+  app_.service().play(2, {});
 }
 
 TEST_F(ServiceTest, LetsEverybodySeeHealthAndPage) {

@@ -1,6 +1,7 @@
 #pragma once
 // Log lines, to stderr unless configured otherwise, one per call, safe from any thread, in fmt's syntax:
-// log_info("loaded {} tensors", n).
+// log_info("loaded {} tensors", n). Nothing here fails: a line that can't be made or written (no memory, a full disk) is
+// lost.
 #include <fmt/core.h>
 
 #include <optional>
@@ -31,11 +32,15 @@ struct LogOptions {
 void configure_log(const LogOptions& options);
 
 // Writes one line, whatever the level.
-void write_log(LogLevel level, std::string_view line);
+void write_log(LogLevel level, std::string_view line) noexcept;
 
 template <class... Args>
-void log_at(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
-  if (log_enabled(level)) write_log(level, fmt::format(format, std::forward<Args>(args)...));
+void log_at(LogLevel level, fmt::format_string<Args...> format, Args&&... args) noexcept {
+  if (!log_enabled(level)) return;
+  try {
+    write_log(level, fmt::format(format, std::forward<Args>(args)...));
+  } catch (...) {
+  }
 }
 template <class... Args>
 void log_error(fmt::format_string<Args...> format, Args&&... args) {

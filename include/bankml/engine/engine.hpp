@@ -20,6 +20,8 @@
 
 namespace bankml {
 
+using JobId = std::uint64_t;
+
 struct EngineOptions {
   int slots = 1;
   std::int64_t context = 0;              // tokens in all; 0: the model's training length
@@ -35,6 +37,7 @@ struct EngineOptions {
   bool context_shift = false;
   std::filesystem::path slot_save_path;  // empty: slot files are off
   bool warmup = true;
+  bool slot_texts = false;               // whether slot snapshots have the prompt and the text of the last task
   // Models with a window: checkpoints of a slot (0: none), and tokens between two of them (docs/prompt-cache.md, 3.4). With `swa_full`
   // window layers keep as many cells as the others, and there are no checkpoints.
   bool swa_full = false;
@@ -65,9 +68,19 @@ struct CompletionParams {
   std::vector<std::int32_t> user_messages;  // tokens of the prompt at which a message of the user starts, ascending: checkpoints
 };
 
+// Why tokens of a prompt were computed although the conversation may have been here before.
+struct PromptReuse {
+  enum class From { nothing, slot, ram };  // where the state was that the prompt was compared with
+  From from = From::nothing;
+  int differs_at = -1;  // the first position at which they differ; -1: the state had all of the prompt, or there was none
+  bool lost_to_limit = false;  // a limit of the prompt cache has lately dropped a conversation that had more of the prompt
+};
+
 struct Timings {
   int cache_n = 0, prompt_n = 0, predicted_n = 0;
   double prompt_ms = 0, predicted_ms = 0;
+  PromptReuse reuse = {};
+  JobId task = 0;  // by which listings of slots and of the prompt cache name the conversation afterwards
 };
 
 struct Progress {
@@ -122,8 +135,6 @@ struct Failed {
 using JobEvent = std::variant<Started, PromptProgress, Piece, Done, Failed>;
 using JobSink = std::function<void(JobEvent&&)>;
 
-using JobId = std::uint64_t;
-
 // A prompt and the answers wanted to it: one for each of `params` and `sinks`, of which there are equally many, from 1
 // to the number of slots.
 struct Submission {
@@ -139,6 +150,12 @@ struct SlotActionResult {
 };
 using SlotActionDone = std::function<void(std::variant<SlotActionResult, Failed>&&)>;  // called on the engine thread
 
+// What a slot's last task was asked and has said so far.
+struct SlotTexts {
+  std::vector<TokenId> prompt;
+  std::string generated;
+};
+
 struct SlotSnapshot {
   int id = 0;
   std::int64_t context = 0;
@@ -150,6 +167,15 @@ struct SlotSnapshot {
   int n_remain = -1, n_decoded = 0;
   std::uint64_t checkpoints = 0, checkpoint_bytes = 0;
   std::shared_ptr<const CompletionParams> params;
+  std::shared_ptr<const SlotTexts> texts;  // with EngineOptions::slot_texts
+};
+
+// A conversation in the prompt cache.
+struct CachedConversation {
+  std::uint64_t tokens = 0, bytes = 0;
+  std::chrono::steady_clock::time_point saved;
+  int hits = 0;    // how often it has been brought back to a slot
+  JobId task = 0;  // the last one that worked on it
 };
 
 struct EngineMetrics {
@@ -164,6 +190,9 @@ struct EngineMetrics {
   std::uint64_t cache_hits = 0, cache_misses = 0, cache_saves = 0;
   std::uint64_t evicted_for_bytes = 0, evicted_for_tokens = 0, dropped_obsolete = 0, refused_too_large = 0;
   double save_seconds = 0, load_seconds = 0;
+  std::uint64_t saved_bytes = 0, loaded_bytes = 0;          // by which conversations moved, as they are counted
+  std::uint64_t reused_from_slot = 0, reused_from_ram = 0;  // prompt tokens, by where they were
+  std::uint64_t lost_to_limits = 0;                         // prompts that a limit has cost tokens
   std::uint64_t kv_bytes_reserved = 0, kv_blocks_in_use = 0;
   // Checkpoints of window models. Those of the prompt cache are part of cache_bytes.
   std::uint64_t slot_checkpoints = 0, slot_checkpoint_bytes = 0;
@@ -195,6 +224,7 @@ class Engine {
   // Snapshots; never wait for the engine's work.
   std::vector<SlotSnapshot> slots() const;
   EngineMetrics metrics() const;
+  std::vector<CachedConversation> cached_conversations() const;  // oldest first
 
   std::int64_t slot_context() const noexcept;  // tokens that one slot can hold
   int slot_count() const noexcept;

@@ -82,6 +82,8 @@ struct PromptCacheEvent {
   std::uint64_t bytes;        // of the same; 0 where it isn't known
   std::uint64_t limit_bytes;  // in force now, 0: none
   float keep = 0, similarity = 0;  // part of the entry, and of the prompt, that they have in common
+  // The conversation, of the kinds that don't keep it because of a limit; valid during the call.
+  std::span<const TokenId> lost = {};
 };
 
 struct PromptCacheCounters {
@@ -116,7 +118,7 @@ class PromptCache {
     for (const Entry& entry : entries_) {
       if (lcp(entry.tokens, slot) == slot.size()) return tell(Event::already_cached, slot.size(), bytes), false;
     }
-    if (configured_limit_ > 0 && bytes > configured_limit_) return tell(Event::oversized, slot.size(), bytes), false;
+    if (configured_limit_ > 0 && bytes > configured_limit_) return lose(Event::oversized, slot, bytes), false;
     for (auto entry = entries_.begin(); entry != entries_.end();) {
       const auto next = std::next(entry);
       if (lcp(entry->tokens, slot) == entry->tokens.size()) drop(entry, Event::obsolete);
@@ -130,10 +132,10 @@ class PromptCache {
       added.push_back(Entry{{slot.begin(), slot.end()}, bytes, std::forward<MakeState>(make_state)()});
       entries_.splice(entries_.end(), added);
     } catch (const std::bad_alloc&) {
-      return lower_limit(slot.size(), bytes), false;
+      return lower_limit(slot, bytes), false;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::out_of_memory) throw;
-      return lower_limit(slot.size(), bytes), false;
+      return lower_limit(slot, bytes), false;
     }
     bytes_ += bytes;
     n_tokens_ += slot.size();
@@ -211,13 +213,13 @@ class PromptCache {
     std::uint64_t limit, lift_at;
   };
 
-  void lower_limit(std::size_t tokens, std::uint64_t bytes) {
+  void lower_limit(std::span<const TokenId> slot, std::uint64_t bytes) {
     constexpr double kPartKept = 0.4;
     const std::uint64_t held = bytes_;
     pressure_ = Pressure{std::max<std::uint64_t>(1, static_cast<std::uint64_t>(kPartKept * static_cast<double>(held))),
                          std::max(held + bytes, pressure_ ? pressure_->lift_at : 0)};
     if (configured_limit_ > 0) pressure_->limit = std::min(pressure_->limit, configured_limit_);
-    tell(Event::allocation_failed, tokens, bytes);
+    lose(Event::allocation_failed, slot, bytes);
     update();
   }
 
@@ -230,10 +232,21 @@ class PromptCache {
   }
 
   void drop(Iterator entry, Event why) {
-    const PromptCacheEvent event{why, entry->tokens.size(), entry->bytes, limit_bytes()};
-    bytes_ -= entry->bytes;
-    n_tokens_ -= entry->tokens.size();
+    const std::vector<TokenId> tokens = std::move(entry->tokens);
+    const std::uint64_t bytes = entry->bytes;
+    bytes_ -= bytes;
+    n_tokens_ -= tokens.size();
     entries_.erase(entry);
+    if (why == Event::obsolete) {
+      tell(why, tokens.size(), bytes);
+    } else {
+      lose(why, tokens, bytes);
+    }
+  }
+
+  void lose(Event kind, std::span<const TokenId> tokens, std::uint64_t bytes) {
+    PromptCacheEvent event{kind, tokens.size(), bytes, limit_bytes()};
+    event.lost = tokens;
     notify(event);
   }
 

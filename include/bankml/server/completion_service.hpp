@@ -26,6 +26,7 @@ class CompletionService {
   // Snapshots; never wait for the engine's work.
   virtual std::vector<SlotSnapshot> slots() const = 0;
   virtual EngineMetrics metrics() const = 0;
+  virtual std::vector<CachedConversation> cached_conversations() const = 0;
 
   virtual std::int64_t slot_context() const noexcept = 0;
   virtual int slot_count() const noexcept = 0;

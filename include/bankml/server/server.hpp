@@ -28,8 +28,8 @@ struct ServerLimits {
 // What Server::reload() may change.
 struct ServerPolicy {
   std::vector<std::string> api_keys;    // of which requests need one; none: no key is needed
-  std::vector<std::string> admin_keys;  // good for everything; where there are any, only they allow slot actions
-                                        // and POST /props
+  std::vector<std::string> admin_keys;  // good for everything; where there are any, only they allow slot actions,
+                                        // GET /cache and POST /props
   ServerLimits limits;
 };
 
@@ -44,8 +44,10 @@ struct ServerOptions {
   bool cors_credentials = true;
   int timeout_s = 3600;  // of reading a request and of each write
   int threads = -1;      // below 1: chosen by the machine
-  bool ui = true;
+  bool ui = true;           // the page at "/"
+  std::string static_path;  // a directory that is served in place of the page; "": none
   bool slots = true, metrics = false, props = false;  // whether GET /slots, GET /metrics and POST /props answer
+  bool slot_texts = false;                            // whether GET /slots tells prompts and answers
   bool verbose = false;                               // whether OpenAI answers have the field "__verbose"
   int sse_ping_interval_s = 30;                       // silence before an SSE comment; below 1: never
   int batch = 2048;                                   // tokens of a step: limits how much of a file infill sees

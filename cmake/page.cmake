@@ -1,0 +1,11 @@
+# The files of the page become a source file of the server, so that the page needs no file beside the program.
+file(GLOB page_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/server/page/*)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page_files})
+set(BANKML_PAGE_FILES "")
+foreach(file IN LISTS page_files)
+  get_filename_component(name ${file} NAME)
+  file(READ ${file} text)
+  string(APPEND BANKML_PAGE_FILES "      {\"${name}\", R\"page(${text})page\"},\n")
+endforeach()
+configure_file(${PROJECT_SOURCE_DIR}/src/server/page_files.cpp.in ${PROJECT_BINARY_DIR}/generated/page_files.cpp @ONLY)
+target_sources(bankml_server PRIVATE ${PROJECT_BINARY_DIR}/generated/page_files.cpp)
