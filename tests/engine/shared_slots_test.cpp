@@ -23,6 +23,13 @@ EngineOptions three_slots() {
   return options;
 }
 
+// Says the same ASCII letter again and again, so that every token is a piece of its own.
+CompletionParams letters() {
+  CompletionParams params = EngineFixture::default_params();
+  params.sampling.logit_bias.emplace_back('a', 1000.0f);
+  return params;
+}
+
 TEST(Copies, ComputeTheirPromptOnce) {
   EngineFixture fixture(three_slots());
   auto [ids, answers] = fixture.submit_copies(range(1, 50), 3);
@@ -86,7 +93,7 @@ TEST(Copies, GetTheirTokensInTheOrderOfTheSlots) {
   Submission submission{range(1, 50), {}, {}};
   std::promise<void> ended;
   for (int i = 0; i < 3; ++i) {
-    submission.params.push_back(std::make_shared<const CompletionParams>(EngineFixture::default_params()));
+    submission.params.push_back(std::make_shared<const CompletionParams>(letters()));
     submission.sinks.push_back([&, i](JobEvent&& event) {
       if (std::holds_alternative<Piece>(event)) order.push_back(i);
       if (i == 0 && std::holds_alternative<Done>(event)) ended.set_value();
@@ -107,7 +114,7 @@ TEST(Submissions, OfOneRequestShareTheirSteps) {
   std::vector<Submission> submissions;
   for (int i = 0; i < 2; ++i) {
     Submission one{range(100 * i + 1, 100 * i + 20), {}, {}};
-    one.params.push_back(std::make_shared<const CompletionParams>(EngineFixture::default_params()));
+    one.params.push_back(std::make_shared<const CompletionParams>(letters()));
     one.sinks.push_back([&, i](JobEvent&& event) {
       if (std::holds_alternative<Piece>(event)) order.push_back(i);
       if (i == 0 && std::holds_alternative<Done>(event)) ended.set_value();
