@@ -10,6 +10,21 @@ namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
+// The smallest position that cells hold once `runs` are where the prompt has them; those from `rest` on are still there
+// then. -1: none.
+std::int64_t first_after(const KvCells& cells, std::span<const KvSequence::Run> runs, std::int64_t rest) {
+  std::int64_t first = -1;
+  const auto take = [&](std::int64_t position) { first = first < 0 ? position : std::min(first, position); };
+  for (std::int64_t cell = 0; cell < cells.cells(); ++cell) {
+    const std::int64_t position = cells.position(cell);
+    if (position >= rest) take(position);
+    for (const KvSequence::Run& run : runs) {
+      if (position >= run.from && position < run.from + run.count) take(position + run.to - run.from);
+    }
+  }
+  return first;
+}
+
 }  // namespace
 
 void log_cache_event(const PromptCacheEvent& event) {
@@ -350,6 +365,7 @@ std::size_t Engine::Impl::reuse(Slot& slot, const Run& run) {
   const std::vector<TokenId>& prompt = run.job->prompt;
   const std::size_t common = run.params().cache_prompt ? lcp(slot.tokens, prompt) : 0;
   std::size_t n_past = common;
+  std::int64_t first_in_window = slot.kv.part(KvPart::window).first_position();
   if (const int least = run.params().n_cache_reuse; least > 0 && run.params().cache_prompt && can_move_positions) {
     std::vector<KvSequence::Run> runs = {{0, static_cast<std::int64_t>(common), 0}};
     std::size_t from = common;
@@ -364,9 +380,13 @@ std::size_t Engine::Impl::reuse(Slot& slot, const Run& run) {
       from += length;
       n_past += length;
     }
-    if (runs.size() > 1) transformer->keep(slot.kv, runs);
+    if (runs.size() > 1) {
+      first_in_window = first_after(slot.kv.part(KvPart::window), runs, static_cast<std::int64_t>(from));
+      transformer->keep(slot.kv, runs);
+    }
   }
-  n_past = static_cast<std::size_t>(roll_back(slot, static_cast<std::int64_t>(n_past), std::ssize(prompt)));
+  n_past =
+      static_cast<std::size_t>(roll_back(slot, static_cast<std::int64_t>(n_past), std::ssize(prompt), first_in_window));
   if (n_past == prompt.size() && n_past > 0) --n_past;  // at least one token has to give logits
   slot.tokens.assign(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n_past));
   slot.kv.truncate(static_cast<std::int64_t>(n_past));
@@ -374,15 +394,15 @@ std::size_t Engine::Impl::reuse(Slot& slot, const Run& run) {
 }
 
 // Window layers may have forgotten what the token after the first n_past ones sees. Then the slot goes back to a
-// checkpoint, or to the start (docs/prompt-cache.md, 3.4). Returns the tokens that can be used; the caller cuts the
-// slot to them.
-std::int64_t Engine::Impl::roll_back(Slot& slot, std::int64_t n_past, std::int64_t total) {
+// checkpoint, or to the start (docs/prompt-cache.md, 3.4). `first`: the smallest position that they hold. Returns the
+// tokens that can be used; the caller cuts the slot to them.
+std::int64_t Engine::Impl::roll_back(Slot& slot, std::int64_t n_past, std::int64_t total, std::int64_t first) {
   if (pool->window() == 0) return n_past;
   const auto held = std::ssize(slot.tokens);
   std::int64_t reached = n_past;
   if (n_past > 0 && n_past <= held) {
     const std::int64_t needed_from = std::max<std::int64_t>(0, n_past - window - (n_past < total ? 0 : 1));
-    if (slot.kv.part(KvPart::window).first_position() >= needed_from) {
+    if (first < 0 || first >= needed_from) {
       if (const auto* checkpoint = slot.checkpoints.find(n_past, needed_from)) {
         slot.kv.restore_window(on_device(checkpoint->state), *pool, transformer->stream());
         reached = std::min(n_past, std::max(checkpoint->first + 1, checkpoint->last));

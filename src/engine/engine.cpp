@@ -47,7 +47,8 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
     throw Error(ErrorKind::invalid_request, fmt::format("at least 1 slot is needed, not {}", options.slots));
   }
   const std::int64_t training = model.config().context;
-  const std::int64_t wanted = options.context > 0 ? options.context : training * options.slots;
+  const std::int64_t of_a_slot = options.context_per_slot > 0 ? options.context_per_slot : training;
+  const std::int64_t wanted = options.context > 0 ? options.context : of_a_slot * options.slots;
   if (wanted > training * options.slots) {
     log_warning("the context of {} tokens is larger than the model was trained with: a slot gets at most {}", wanted, training);
   }
@@ -74,6 +75,9 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
                                                       [this](const PromptCacheEvent& event) { note_cache_event(event); });
     metrics.cache_limit_bytes = limit;
   }
+  if (cache && options.cache_idle_slots) {
+    log_debug("idle slots are saved to the prompt cache __TEST_TAG_CACHE_IDLE_SLOTS_ENABLED__");
+  }
   publish();
 }
 
@@ -83,7 +87,7 @@ void Engine::Impl::make_context(std::int64_t wanted) {
   const bool shared = options.unified_kv || options.slots == 1;
   const std::int64_t per_slot = shared ? round_up(wanted, kContextUnit) : round_up(wanted / options.slots, kContextUnit);
   total_context = shared ? per_slot : per_slot * options.slots;
-  slot_context = std::min(per_slot, training);
+  slot_context = std::min({per_slot, training, options.context_per_slot > 0 ? options.context_per_slot : training});
   options.batch = static_cast<int>(std::min<std::int64_t>(std::max(options.batch, 1), wanted));
   options.ubatch = options.ubatch > 0 ? std::min(options.batch, options.ubatch) : options.batch;
 
@@ -130,48 +134,62 @@ void Engine::stop() {
   if (impl_->thread.joinable()) impl_->thread.join();
 }
 
-JobId Engine::Impl::queue(std::unique_ptr<Job> job) {
-  if (job->id == 0) job->id = ++last_id;
-  const JobId id = job->id;
+void Engine::Impl::queue(std::vector<std::unique_ptr<Job>> jobs) {
   {
     const std::lock_guard lock(mutex);
-    if (!stopping) arrived.push_back(std::move(job));
+    if (!stopping) {
+      for (auto& job : jobs) arrived.push_back(std::move(job));
+      jobs.clear();
+    }
   }
-  if (job) {
-    job->fail(stopped());
-  } else {
-    wake.notify_one();
-  }
+  for (auto& job : jobs) job->fail(stopped());
+  wake.notify_one();
+}
+
+JobId Engine::Impl::queue(std::unique_ptr<Job> job) {
+  const JobId id = job->id = ++last_id;
+  std::vector<std::unique_ptr<Job>> jobs;
+  jobs.push_back(std::move(job));
+  queue(std::move(jobs));
   return id;
 }
 
-JobId Engine::submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) {
+namespace {
+
+std::unique_ptr<Job> completion(JobId id, std::shared_ptr<const CompletionParams> params, JobSink sink) {
   auto job = std::make_unique<Job>();
-  job->prompt = std::move(prompt);
+  job->id = id;
   job->params = std::move(params);
   job->sink = std::move(sink);
-  return impl_->queue(std::move(job));
+  return job;
 }
 
-std::vector<JobId> Engine::submit_copies(std::vector<TokenId> prompt,
-                                         std::vector<std::shared_ptr<const CompletionParams>> params,
-                                         std::vector<JobSink> sinks) {
-  std::unique_ptr<Job> first;
+}  // namespace
+
+JobId Engine::submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) {
+  std::vector<Submission> one(1);
+  one[0].prompt = std::move(prompt);
+  one[0].params.push_back(std::move(params));
+  one[0].sinks.push_back(std::move(sink));
+  return submit(std::move(one)).front();
+}
+
+std::vector<JobId> Engine::submit(std::vector<Submission> submissions) {
   std::vector<JobId> ids;
-  for (std::size_t i = 0; i < params.size(); ++i) {
-    auto job = std::make_unique<Job>();
-    job->id = ++impl_->last_id;
-    ids.push_back(job->id);
-    job->params = std::move(params[i]);
-    job->sink = std::move(sinks[i]);
-    if (first) {
-      first->copies.push_back(std::move(job));
-    } else {
-      job->prompt = std::move(prompt);
-      first = std::move(job);
+  std::vector<std::unique_ptr<Job>> jobs;
+  for (Submission& submission : submissions) {
+    for (std::size_t i = 0; i < submission.params.size(); ++i) {
+      ids.push_back(++impl_->last_id);
+      auto job = completion(ids.back(), std::move(submission.params[i]), std::move(submission.sinks[i]));
+      if (i > 0) {
+        jobs.back()->copies.push_back(std::move(job));
+      } else {
+        job->prompt = std::move(submission.prompt);
+        jobs.push_back(std::move(job));
+      }
     }
   }
-  if (first) impl_->queue(std::move(first));
+  impl_->queue(std::move(jobs));
   return ids;
 }
 

@@ -25,7 +25,8 @@ ErrorKind kind_of(const std::exception& error) noexcept;
 struct Engine::Impl {
   Impl(const Model& model, const Tokenizer& tokenizer, const EngineOptions& options);
 
-  JobId queue(std::unique_ptr<Job> job);
+  JobId queue(std::unique_ptr<Job> job);  // which gets an id
+  void queue(std::vector<std::unique_ptr<Job>> jobs);
   std::int64_t window_part_cells(std::int64_t stream_cells) const noexcept;
   void make_context(std::int64_t wanted);
   void fit_into_device();
@@ -65,7 +66,7 @@ struct Engine::Impl {
   bool start_or_fail(std::unique_ptr<Job>& job);
   std::vector<Slot*> slots_for_copies(const Slot& chosen, std::size_t copies);
   void start_copies(Slot& first, std::span<Slot* const> chosen, std::vector<std::unique_ptr<Job>> copies);
-  void share_prompt(Slot& first);
+  void share_prompt(Slot& first, int logits);
   void exchange_state(Slot& slot, std::span<const TokenId> prompt);
   bool save_to_cache(Slot& slot);
   void drop_broken_states();
@@ -87,7 +88,7 @@ struct Engine::Impl {
   void note_reuse(Run& run);
   void note_cache_event(const PromptCacheEvent& event);
   void publish_cache();
-  std::int64_t roll_back(Slot& slot, std::int64_t n_past, std::int64_t total);
+  std::int64_t roll_back(Slot& slot, std::int64_t n_past, std::int64_t total, std::int64_t first);
   CutPoints cut_points(const Slot& slot) const noexcept;
   void make_checkpoint(Slot& slot, std::int64_t end);
   KvCells checkpoint_state(const Slot& slot);
@@ -137,6 +138,7 @@ struct Engine::Impl {
   bool can_move_positions = true;      // whether chunk reuse and context shift are possible
   std::vector<BatchRow> rows;          // of a step; kept, so that a step doesn't allocate
   std::vector<BatchRow> later_rows;    // scratch of next_pass()
+  std::vector<int> logits_of_slot;     // scratch of run_rows()
   std::vector<KvSequence*> sequences;  // of all slots, by id
   std::vector<SlotView> views;
   std::vector<SlotSnapshot> next_snapshots;  // filled for publish(); kept, so that it doesn't allocate

@@ -32,9 +32,6 @@ void check_penalties(const SamplingParams& params) {
 
 std::vector<std::pair<TokenId, float>> all_biases(const SamplingParams& params, const Tokenizer& tokenizer) {
   std::vector<std::pair<TokenId, float>> biases = params.logit_bias;
-  if (params.ignore_eos) {
-    for (const TokenId token : tokenizer.eog_tokens()) biases.emplace_back(token, kNever);
-  }
   for (const TokenId token : tokenizer.suppressed()) biases.emplace_back(token, kNever);
   return biases;
 }

@@ -10,6 +10,8 @@
 namespace bankml {
 namespace {
 
+constexpr int kNoLogits = -1;
+
 std::int64_t now_microseconds() noexcept {
   return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
 }
@@ -61,6 +63,7 @@ void Engine::Impl::form_batch() {
     if (!shift_context(slot)) continue;
     rows.push_back({slot.run->next, static_cast<std::int32_t>(slot.tokens.size()), slot.id, true});
   }
+  if (!options.continuous_batching && !rows.empty()) return;
   std::size_t room =
       static_cast<std::size_t>(options.batch) - std::min(rows.size(), static_cast<std::size_t>(options.batch));
   for (Slot& slot : slots) {
@@ -195,29 +198,29 @@ bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
     });
   }
   int logits = 0;
+  logits_of_slot.assign(slots.size(), kNoLogits);
   for (const BatchRow& row : batch) {
     if (!row.wants_logits) continue;
     Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
-    const std::span<const float> values = transformer->logits(logits++);
-    if (!slot.run) continue;
-    const JobId id = slot.run->job->id;
-    const bool has_copies = slot.run->shares_prompt && !slot.run->is_copy && !slot.run->generating;
-    if (has_copies) share_prompt(slot);
-    guard(slot, [&] { take_logits(slot, values); });
-    if (!has_copies) continue;
-    for (Slot& copy : slots) {
-      if (!copy.run || copy.run->waits_for != id) continue;
-      copy.run->waits_for = 0;
-      guard(copy, [&] { take_logits(copy, values); });
-    }
+    logits_of_slot[static_cast<std::size_t>(slot.id)] = logits;
+    if (slot.run && slot.run->shares_prompt && !slot.run->is_copy && !slot.run->generating) share_prompt(slot, logits);
+    ++logits;
+  }
+  // In the order of the slots, whatever the order of the rows: slots that are given back together keep it.
+  for (Slot& slot : slots) {
+    const int found = logits_of_slot[static_cast<std::size_t>(slot.id)];
+    if (found == kNoLogits) continue;
+    guard(slot, [&] { take_logits(slot, transformer->logits(found)); });
   }
   return true;
 }
 
 // The copies that wait for this slot's prompt get its state, and their first token from the same logits.
-void Engine::Impl::share_prompt(Slot& first) {
+void Engine::Impl::share_prompt(Slot& first, int logits) {
   for (Slot& copy : slots) {
     if (!copy.run || copy.run->waits_for != first.run->job->id) continue;
+    copy.run->waits_for = 0;
+    logits_of_slot[static_cast<std::size_t>(copy.id)] = logits;
     guard(copy, [&] {
       copy.kv = first.kv;
       copy.tokens = first.tokens;

@@ -194,14 +194,29 @@ void stop(const Options& options, Server& server, Engine& engine) {
   engine.stop();
 }
 
+// Pages and programs that only ask for /health, or how other origins are treated, need no model.
+void serve_without_model(Server& server) {
+  const Signals signals;
+  server.serve_without_model();
+  log_warning(
+      "no model: give a GGUF file with -m (--help lists the flags); only /health, /v1/models and the page answer");
+  while (signals.wait() == Signals::Event::reload) log_warning("reload: nothing is reloaded without a model");
+  server.stop();
+}
+
 // Members in the order in which they are needed, so that the last one goes first.
 void serve(Options options, Arguments arguments) {
   const ServiceManager manager;
   raise_descriptor_limit();
+  // A service whose settings name no model should be seen to fail.
+  if (options.model_path.empty() && manager.present()) {
+    throw Error(ErrorKind::invalid_request, "no model: give a GGUF file with -m (--help lists the flags)");
+  }
   options.server.listening_sockets = manager.sockets();
   Server server(options.server);
   server.start();
   for (const std::string& address : server.addresses()) log_info("listening on {}", address);
+  if (options.model_path.empty()) return serve_without_model(server);
 
   const std::optional<int> cuda_device = choose_cuda_device(options);
   const std::unique_ptr<Device> device = cuda_device ? make_cuda_device(*cuda_device) : make_cpu_device(options.threads);

@@ -18,6 +18,9 @@ class ServiceManager {
   ServiceManager(const ServiceManager&) = delete;
   ServiceManager& operator=(const ServiceManager&) = delete;
 
+  // Whether one has started this process and waits to hear from it.
+  bool present() const noexcept { return socket_ >= 0; }
+
   // Listening sockets that the manager has passed, in its order.
   const std::vector<int>& sockets() const noexcept { return sockets_; }
 

@@ -214,22 +214,22 @@ class Parser {
       warn("idle slots are not saved: there is no prompt cache to save them to");
     }
     // An open server answers whoever can reach it, so pages of other sites must not get a browser to do that for them.
-    // Where keys are needed, llama-server's default does no harm.
-    if (!o.given.contains("--cors-origins") && o.server.policy.api_keys.empty()) o.server.cors_origins = "localhost";
+    // Where keys are needed, or there is no model to ask, llama-server's default does no harm.
+    const bool has_model = !o.model_path.empty() || !o.hf_repo.empty();
+    if (!o.given.contains("--cors-origins") && o.server.policy.api_keys.empty() && has_model) {
+      o.server.cors_origins = "localhost";
+    }
     o.server.verbose = o.log.verbosity > kLastLogLevel;
     const char* const debug = environment_("LLAMA_SERVER_SLOTS_DEBUG");
     o.engine.slot_texts = o.server.slot_texts = debug != nullptr && std::atoi(debug) != 0;
     o.server.batch = o.engine.batch;
     o.server.defaults.n_predict = o.engine.n_predict;
     check_template();
-    if (!o.model_path.empty()) {
-      o.model_id = o.model_path;
-    } else if (!o.hf_repo.empty()) {
-      o.model_path = find_cached_model(o.hf_repo, o.hf_file, environment_);
-    } else {
-      throw Error(ErrorKind::invalid_request, "no model: give a GGUF file with -m (--help lists the flags)");
+    o.model_id = o.model_path;
+    if (!o.hf_repo.empty()) {
+      if (o.model_path.empty()) o.model_path = find_cached_model(o.hf_repo, o.hf_file, environment_);
+      o.model_id = o.hf_repo;
     }
-    if (!o.hf_repo.empty()) o.model_id = o.hf_repo;
   }
 
   void check_template() {

@@ -20,6 +20,30 @@ constexpr std::string_view kNoRouter = "one process serves one model";
 constexpr std::string_view kNoTools = "bankmld runs no tools";
 constexpr std::string_view kNoTls = "HTTPS is not built; put a proxy in front";
 
+// Values are looked at although they change nothing: a mistake should not come to light on another machine.
+void check_integer(Options&, Text value) {
+  to_int(value);
+}
+void check_split(Options&, Text value) {
+  one_of(value, {"none", "layer", "row", "tensor"});
+}
+void check_numa(Options&, Text value) {
+  one_of(value, {"distribute", "isolate", "numactl"});
+}
+void check_fit(Options&, Text value) {
+  to_bool(value);
+}
+
+void check_json(Options&, Text value) {
+  to_json_object(value);
+}
+void check_json_file(Options&, Text path) {
+  to_json_object(read_text_file(path));
+}
+void check_priority(Options&, Text value) {
+  one_of(value, {"-1", "0", "1", "2", "3"});
+}
+
 void set_idle_seconds(Options&, Text value) {
   const int seconds = to_int(value, -1);
   if (seconds == 0) to_int(value, 1);  // throws: 0 is no pause
@@ -56,6 +80,7 @@ FlagSection placement_flags() {
            .value = "M",
            .env = "LLAMA_ARG_SPLIT_MODE",
            .help = "split over GPUs",
+           .set = check_split,
            .no_effect = kWholeDevice},
           {.names = {"-ts", "--tensor-split"},
            .value = "N0,N1",
@@ -66,6 +91,7 @@ FlagSection placement_flags() {
            .value = "N",
            .env = "LLAMA_ARG_MAIN_GPU",
            .help = "first GPU",
+           .set = check_integer,
            .no_effect = kWholeDevice},
           {.names = {"-ot", "--override-tensor"},
            .value = "P=B",
@@ -81,11 +107,13 @@ FlagSection placement_flags() {
            .value = "N",
            .env = "LLAMA_ARG_N_CPU_MOE",
            .help = "experts on the CPU",
+           .set = check_integer,
            .no_effect = kWholeDevice},
           {.names = {"-ncffn", "--n-cpu-ffn"},
            .value = "N",
            .env = "LLAMA_ARG_N_CPU_FFN",
            .help = "feed-forward parts on the CPU",
+           .set = check_integer,
            .no_effect = kWholeDevice},
           {.names = {"-kvo", "--kv-offload"},
            .off_names = {"-nkvo", "--no-kv-offload"},
@@ -106,6 +134,7 @@ FlagSection placement_flags() {
            .value = "on|off",
            .env = "LLAMA_ARG_FIT",
            .help = "fit into device memory",
+           .set = check_fit,
            .no_effect = kWholeDevice},
           {.names = {"-fitt", "--fit-target"},
            .value = "MIB",
@@ -116,11 +145,13 @@ FlagSection placement_flags() {
            .value = "N",
            .env = "LLAMA_ARG_FIT_CTX",
            .help = "least context of the fit",
+           .set = check_integer,
            .no_effect = kWholeDevice},
           {.names = {"--numa"},
            .value = "T",
            .env = "LLAMA_ARG_NUMA",
            .help = "NUMA placement",
+           .set = check_numa,
            .no_effect = kCpuPlacement},
           {.names = {"--check-tensors"}, .help = "check tensor data", .no_effect = kMapped},
           {.names = {"-lm", "--load-mode"},
@@ -142,13 +173,21 @@ FlagSection placement_flags() {
           {.names = {"-C", "--cpu-mask"}, .value = "M", .help = "CPU mask", .no_effect = kCpuPlacement},
           {.names = {"-Cr", "--cpu-range"}, .value = "LO-HI", .help = "CPU range", .no_effect = kCpuPlacement},
           {.names = {"--cpu-strict"}, .value = "0|1", .help = "strict placement", .no_effect = kCpuPlacement},
-          {.names = {"--prio"}, .value = "N", .help = "priority", .no_effect = kCpuPlacement},
-          {.names = {"--poll"}, .value = "N", .help = "polling", .no_effect = kCpuPlacement},
+          {.names = {"--prio"}, .value = "N", .help = "priority", .set = check_priority, .no_effect = kCpuPlacement},
+          {.names = {"--poll"}, .value = "N", .help = "polling", .set = check_integer, .no_effect = kCpuPlacement},
           {.names = {"-Cb", "--cpu-mask-batch"}, .value = "M", .help = "as -C", .no_effect = kCpuPlacement},
           {.names = {"-Crb", "--cpu-range-batch"}, .value = "LO-HI", .help = "as -Cr", .no_effect = kCpuPlacement},
           {.names = {"--cpu-strict-batch"}, .value = "0|1", .help = "as --cpu-strict", .no_effect = kCpuPlacement},
-          {.names = {"--prio-batch"}, .value = "N", .help = "as --prio", .no_effect = kCpuPlacement},
-          {.names = {"--poll-batch"}, .value = "N", .help = "as --poll", .no_effect = kCpuPlacement},
+          {.names = {"--prio-batch"},
+           .value = "N",
+           .help = "as --prio",
+           .set = check_priority,
+           .no_effect = kCpuPlacement},
+          {.names = {"--poll-batch"},
+           .value = "N",
+           .help = "as --poll",
+           .set = check_integer,
+           .no_effect = kCpuPlacement},
           {.names = {"--perf"},
            .off_names = {"--no-perf"},
            .env = "LLAMA_ARG_PERF",
@@ -169,15 +208,31 @@ FlagSection placement_flags() {
            .value = "JSON",
            .env = "LLAMA_ARG_UI_CONFIG",
            .help = "settings of the page",
+           .set = check_json,
            .no_effect = "the page has no settings"},
           {.names = {"--webui-config-file", "--ui-config-file"},
            .value = "FILE",
            .env = "LLAMA_ARG_UI_CONFIG_FILE",
            .help = "the same from a file",
+           .set = check_json_file,
            .no_effect = "the page has no settings"},
-          {.names = {"--spec-draft-n-max"}, .value = "N", .help = "draft tokens at most", .no_effect = kNoDraft},
-          {.names = {"--spec-draft-n-min"}, .value = "N", .help = "draft tokens at least", .no_effect = kNoDraft},
+          {.names = {"--spec-draft-n-max"},
+           .value = "N",
+           .help = "draft tokens at most",
+           .set = check_integer,
+           .no_effect = kNoDraft},
+          {.names = {"--spec-draft-n-min"},
+           .value = "N",
+           .help = "draft tokens at least",
+           .set = check_integer,
+           .no_effect = kNoDraft},
           {.names = {"--no-mmproj"}, .help = "no projector", .no_effect = kNoMedia},
+          {.names = {"--models-max"},
+           .value = "N",
+           .env = "LLAMA_ARG_MODELS_MAX",
+           .help = "models at the same time",
+           .set = check_integer,
+           .no_effect = kNoRouter},
           {.names = {"--no-models-autoload"}, .help = "load on request", .no_effect = kNoRouter},
           {.names = {"--lora-init-without-apply"}, .help = "adapters start off", .no_effect = kNoLora},
           {.names = {"--tools"},
@@ -219,7 +274,6 @@ FlagSection unsupported_flags() {
           {.names = {"-mmu", "--mmproj-url"}, .value = "URL", .env = "LLAMA_ARG_MMPROJ_URL", .refused = kNoMedia},
           {.names = {"--media-path"}, .value = "DIR", .refused = kNoMedia},
           {.names = {"--models-dir"}, .value = "DIR", .env = "LLAMA_ARG_MODELS_DIR", .refused = kNoRouter},
-          {.names = {"--models-max"}, .value = "N", .env = "LLAMA_ARG_MODELS_MAX", .refused = kNoRouter},
           {.names = {"--models-preset"}, .value = "FILE", .env = "LLAMA_ARG_MODELS_PRESET", .refused = kNoRouter},
           {.names = {"--tools-runtime"}, .value = "R", .refused = kNoTools},
           {.names = {"--mcp-servers-config"}, .value = "FILE", .refused = kNoTools},

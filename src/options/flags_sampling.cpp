@@ -117,7 +117,7 @@ FlagSection sampling_flags() {
           {.names = {"--dry-penalty-last-n"},
            .value = "N",
            .help = "default 64; 0: off",
-           .set = [](Options& o, Text v) { sampling(o).dry_penalty_last_n = to_int(v); }},
+           .set = [](Options& o, Text v) { sampling(o).dry_penalty_last_n = to_int(v, 0); }},
           {.names = {"--dry-sequence-breaker"},
            .value = "S",
            .help = "repeatable; the first one replaces newline : \" *; none: no breakers",

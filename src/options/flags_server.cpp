@@ -1,8 +1,5 @@
 #include <fmt/format.h>
 
-#include <boost/json/parse.hpp>
-#include <boost/system/system_error.hpp>
-
 #include "bankml/base/error.hpp"
 #include "options/flag.hpp"
 #include "options/values.hpp"
@@ -29,13 +26,6 @@ std::string to_prefix(Text text) {
     bad_value("a path like /p without a slash at the end", text);
   }
   return text;
-}
-
-boost::json::object to_object(Text text) {
-  boost::system::error_code error;
-  const boost::json::value value = boost::json::parse(text, error);
-  if (error || !value.is_object()) bad_value("a JSON object", text);
-  return value.as_object();
 }
 
 constexpr int kEverything = 100;  // a verbosity above all others
@@ -153,7 +143,7 @@ FlagSection chat_flags() {
            .value = "JSON",
            .env = "LLAMA_ARG_CHAT_TEMPLATE_KWARGS",
            .help = "template variables of every request",
-           .set = [](Options& o, Text v) { o.chat.template_kwargs = to_object(v); }},
+           .set = [](Options& o, Text v) { o.chat.template_kwargs = to_json_object(v); }},
           {.names = {"--prefill-assistant"},
            .off_names = {"--no-prefill-assistant"},
            .env = "LLAMA_ARG_PREFILL_ASSISTANT",

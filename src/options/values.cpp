@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/json/parse.hpp>
+#include <boost/system/error_code.hpp>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -90,6 +92,13 @@ std::string one_of(const std::string& text, std::initializer_list<std::string_vi
     bad_value(fmt::format("one of {}", fmt::join(allowed, ", ")), text);
   }
   return text;
+}
+
+boost::json::object to_json_object(const std::string& text) {
+  boost::system::error_code error;
+  boost::json::value value = boost::json::parse(text, error);
+  if (error || !value.is_object()) bad_value("a JSON object", text);
+  return std::move(value.get_object());
 }
 
 Switch to_switch(const std::string& text) {

@@ -2,6 +2,7 @@
 // Text of flags and environment variables to values, as forgiving as llama-server: numbers by the rules of C's strtol
 // and strtof, text after a number ignored (docs/cli.md 1). All throw Error(invalid_request) saying what was expected
 // and what came.
+#include <boost/json/object.hpp>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -45,6 +46,7 @@ std::string unescape(std::string_view text);
 // Names of samplers separated by ';'; unknown ones are dropped.
 std::vector<SamplerKind> parse_sampler_list(std::string_view text);
 
+boost::json::object to_json_object(const std::string& text);
 // `text`, if it is a directory.
 std::string to_directory(const std::string& text);
 

@@ -93,7 +93,11 @@ std::optional<float> bias_value(const boost::json::value& value) {
   return number ? std::optional(static_cast<float>(std::clamp(*number, -kMax, kMax))) : std::nullopt;
 }
 
-// Entries that don't make sense are skipped, as llama-server does.
+void forbid_end(const Tokenizer& tokenizer, SamplingParams& sampling) {
+  for (const TokenId token : tokenizer.eog_tokens()) sampling.logit_bias.emplace_back(token, kNever);
+}
+
+// Replaces the server's list. Entries that don't make sense are skipped, as llama-server does.
 void read_logit_bias(const Fields& fields, const Tokenizer& tokenizer, SamplingParams& sampling) {
   const auto* biases = fields.find("logit_bias");
   if (biases == nullptr) return;
@@ -123,8 +127,6 @@ void read_logit_bias(const Fields& fields, const Tokenizer& tokenizer, SamplingP
         add_text_bias(key, *bias, tokenizer, list);
       }
     }
-  } else {
-    return;
   }
   sampling.logit_bias = std::move(list);
 }
@@ -154,11 +156,13 @@ void read_sampling(const Fields& fields, const Tokenizer& tokenizer, SamplingPar
   }
   fields.read_checked({"min_keep"}, sampling.min_keep, 0);
   read_samplers(fields, sampling);
+  // What the server's flag forbids is part of its list, so that a list of the request's own takes its place.
+  if (sampling.ignore_eos) forbid_end(tokenizer, sampling);
   read_logit_bias(fields, tokenizer, sampling);
-  fields.read("ignore_eos", sampling.ignore_eos);
-  if (sampling.ignore_eos) {
-    for (const TokenId token : tokenizer.eog_tokens()) sampling.logit_bias.emplace_back(token, kNever);
-  }
+  bool ignore_eos = false;
+  fields.read("ignore_eos", ignore_eos);
+  if (ignore_eos) forbid_end(tokenizer, sampling);
+  if (fields.find("ignore_eos") != nullptr) sampling.ignore_eos = ignore_eos;
 }
 
 void read_stop(const Fields& fields, std::vector<std::string>& stop) {

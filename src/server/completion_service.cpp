@@ -9,13 +9,8 @@ class EngineService final : public CompletionService {
  public:
   explicit EngineService(Engine& engine) : engine_(engine) {}
 
-  JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) override {
-    return engine_.submit(std::move(prompt), std::move(params), std::move(sink));
-  }
-  std::vector<JobId> submit_copies(std::vector<TokenId> prompt,
-                                   std::vector<std::shared_ptr<const CompletionParams>> params,
-                                   std::vector<JobSink> sinks) override {
-    return engine_.submit_copies(std::move(prompt), std::move(params), std::move(sinks));
+  std::vector<JobId> submit(std::vector<Submission> submissions) override {
+    return engine_.submit(std::move(submissions));
   }
   void cancel(JobId id) override { engine_.cancel(id); }
   JobId save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {

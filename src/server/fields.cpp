@@ -34,7 +34,7 @@ bool is_finite(const boost::json::value& value) noexcept {
 
 }  // namespace
 
-boost::json::object parse_body(std::string_view body) {
+boost::json::value parse_json(std::string_view body) {
   boost::json::parse_options options;
   options.max_depth = kMaxDepth;
   boost::system::error_code error;
@@ -44,6 +44,11 @@ boost::json::object parse_body(std::string_view body) {
   if (!is_finite(value)) {
     throw Error(ErrorKind::internal, "the request body is not valid JSON: it holds a number that is out of range");
   }
+  return value;
+}
+
+boost::json::object parse_body(std::string_view body) {
+  boost::json::value value = parse_json(body);
   if (!value.is_object()) return {};
   return std::move(value.get_object());
 }

@@ -15,7 +15,9 @@
 namespace bankml {
 
 // Parses a request body. Throws Error(internal), which is llama-server's answer to a body that is not JSON, and to a
-// number that no double holds. A body that is not an object has no fields.
+// number that no double holds.
+boost::json::value parse_json(std::string_view body);
+// The same for what should be an object: a body that is none has no fields.
 boost::json::object parse_body(std::string_view body);
 
 // "string", "number", "boolean", "array", "object" or "null".

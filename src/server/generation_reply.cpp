@@ -46,8 +46,9 @@ class GenerationReply final : public PendingReply {
   void start(std::function<void()> wake) override {
     mailbox_ = std::make_shared<Mailbox<TaskEvent>>(std::move(wake));
     const std::size_t copies = static_cast<std::size_t>(generation_.request.copies);
-    jobs_.reserve(generation_.tasks.size());  // what has been submitted can always be cancelled
-    for (std::size_t i = 0; i < generation_.tasks.size(); i += copies) submit(i, copies);
+    std::vector<Submission> submissions;
+    for (std::size_t i = 0; i < generation_.tasks.size(); i += copies) submissions.push_back(submission(i, copies));
+    jobs_ = engine_.submit(std::move(submissions));
   }
 
   ReplyPart poll() override {
@@ -64,23 +65,17 @@ class GenerationReply final : public PendingReply {
 
  private:
   // The tasks of one prompt, which are next to each other: it is computed once for all of them.
-  void submit(std::size_t first, std::size_t copies) {
-    std::vector<std::shared_ptr<const CompletionParams>> params;
-    std::vector<JobSink> sinks;
+  Submission submission(std::size_t first, std::size_t copies) {
+    Submission out;
+    out.prompt = generation_.tasks[first].prompt;
     for (std::size_t i = first; i < first + copies; ++i) {
-      params.push_back(generation_.tasks[i].params);
-      sinks.push_back([mailbox = mailbox_, i](JobEvent&& event) {
+      out.params.push_back(generation_.tasks[i].params);
+      out.sinks.push_back([mailbox = mailbox_, i](JobEvent&& event) {
         const std::size_t bytes = backlog_bytes(event);
         mailbox->put({i, std::move(event)}, bytes);
       });
     }
-    const TokenIds& prompt = generation_.tasks[first].prompt;
-    if (copies == 1) {
-      jobs_.push_back(engine_.submit(prompt, std::move(params.front()), std::move(sinks.front())));
-      return;
-    }
-    const std::vector<JobId> ids = engine_.submit_copies(prompt, std::move(params), std::move(sinks));
-    jobs_.insert(jobs_.end(), ids.begin(), ids.end());
+    return out;
   }
 
   bool streams() const noexcept { return generation_.request.stream; }
@@ -146,10 +141,12 @@ constexpr std::size_t kIdLength = 32;
 
 // One task for each copy of each prompt. Copies draw from seeds that follow the requested one.
 std::vector<GenerationTask> make_tasks(std::vector<TokenIds> prompts, const CompletionRequest& request) {
+  const auto echoed = std::make_shared<const EchoedSettings>(request.echoed);
   std::vector<std::shared_ptr<const CompletionParams>> params;
   for (int copy = 0; copy < request.copies; ++copy) {
     CompletionParams own = request.params;
     own.keep_probabilities = !request.stream;
+    own.echoed = echoed;
     if (own.sampling.seed != kRandomSeed) own.sampling.seed += static_cast<std::uint32_t>(copy);
     params.push_back(std::make_shared<const CompletionParams>(std::move(own)));
   }

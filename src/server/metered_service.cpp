@@ -76,16 +76,11 @@ JobSink MeteredService::metered(JobSink sink) {
   };
 }
 
-JobId MeteredService::submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params,
-                             JobSink sink) {
-  return engine_.submit(std::move(prompt), std::move(params), metered(std::move(sink)));
-}
-
-std::vector<JobId> MeteredService::submit_copies(std::vector<TokenId> prompt,
-                                                 std::vector<std::shared_ptr<const CompletionParams>> params,
-                                                 std::vector<JobSink> sinks) {
-  for (JobSink& sink : sinks) sink = metered(std::move(sink));
-  return engine_.submit_copies(std::move(prompt), std::move(params), std::move(sinks));
+std::vector<JobId> MeteredService::submit(std::vector<Submission> submissions) {
+  for (Submission& submission : submissions) {
+    for (JobSink& sink : submission.sinks) sink = metered(std::move(sink));
+  }
+  return engine_.submit(std::move(submissions));
 }
 
 }  // namespace bankml

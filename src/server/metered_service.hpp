@@ -19,10 +19,7 @@ class MeteredService final : public CompletionService {
       : engine_(engine), metrics_(metrics), policy_(policy) {}
 
   // Throws Error(busy) if as many generations wait as may.
-  JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) override;
-  std::vector<JobId> submit_copies(std::vector<TokenId> prompt,
-                                   std::vector<std::shared_ptr<const CompletionParams>> params,
-                                   std::vector<JobSink> sinks) override;
+  std::vector<JobId> submit(std::vector<Submission> submissions) override;
   void cancel(JobId id) override { engine_.cancel(id); }
 
   JobId save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {

@@ -70,7 +70,9 @@ class CompletionsFormat final : public OpenAiFormat {
   void append_piece(std::size_t index, const Piece& piece, std::string& out) override {
     boost::json::object event = chunk(choice(index, piece.text, logprobs(index, piece), nullptr));
     if (generation().request.verbose) {
-      event["__verbose"] = native_piece(generation(), index, piece.text, piece.token, piece.timings);
+      boost::json::object native = native_piece(generation(), index, piece.text, piece.token, piece.timings);
+      if (shows_timings(index, piece)) native["timings"] = timings_object(piece.timings);
+      event["__verbose"] = std::move(native);
     }
     if (shows_timings(index, piece)) event["timings"] = timings_object(piece.timings);
     append_event(out, event);

@@ -6,6 +6,8 @@
 #include <array>
 #include <boost/json/array.hpp>
 
+#include "server/fields.hpp"
+
 namespace bankml {
 namespace {
 
@@ -20,9 +22,18 @@ Reply refuse_disabled(const RouteContext&, const Request&) {
   return json_response({{"error", {{"message", "this feature is off"}, {"type", "feature_disabled"}}}}, 403);
 }
 
-// No adapters can be loaded.
+// No adapters can be loaded, so none is all that can be set.
 Reply list_no_adapters(const RouteContext&, const Request&) {
   return json_response(boost::json::array());
+}
+Reply set_no_adapters(const RouteContext& context, const Request& request) {
+  const boost::json::value body = parse_json(request.body);
+  if (!body.is_array()) {
+    throw Error(ErrorKind::invalid_request,
+                fmt::format("expected an array of objects with 'id' and 'scale', got {}", json_type_name(body)));
+  }
+  if (!body.get_array().empty()) return refuse(context, request);
+  return json_response(boost::json::object{{"success", true}});
 }
 
 struct Route {
@@ -66,7 +77,7 @@ constexpr std::array kRoutes = std::to_array<Route>({
     {"POST", "/v1/rerank", refuse},
     {"POST", "/v1/reranking", refuse},
     {"GET", "/lora-adapters", list_no_adapters},
-    {"POST", "/lora-adapters", refuse},
+    {"POST", "/lora-adapters", set_no_adapters},
     {"POST", "/v1/chat/completions/control", refuse},
     {"GET", "/v1/stream", refuse},
     {"DELETE", "/v1/stream", refuse},

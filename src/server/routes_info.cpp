@@ -61,7 +61,10 @@ boost::json::object slot_object(const SlotSnapshot& slot, const Tokenizer* token
   out["n_prompt_tokens_cache"] = slot.cached;
   out["n_checkpoints"] = slot.checkpoints;
   out["checkpoint_bytes"] = slot.checkpoint_bytes;
-  if (slot.params) out["params"] = generation_settings(*slot.params, {}, tokenizer == nullptr);
+  if (slot.params) {
+    const auto& echoed = slot.params->echoed;
+    out["params"] = generation_settings(*slot.params, echoed ? *echoed : EchoedSettings(), tokenizer == nullptr);
+  }
   out["next_token"] = boost::json::array{boost::json::object{{"has_next_token", slot.has_next_token},
                                                              {"has_new_line", slot.has_new_line},
                                                              {"n_remain", slot.n_remain},

@@ -259,6 +259,10 @@ void Server::set_ready(App app) {
   impl_->service.set_ready(std::move(app));
 }
 
+void Server::serve_without_model() {
+  impl_->service.serve_without_model();
+}
+
 void Server::reload(ServerPolicy policy) {
   impl_->service.reload(std::move(policy));
 }

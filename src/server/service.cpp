@@ -29,6 +29,16 @@ bool is_local_origin(std::string_view origin) {
   return url && std::ranges::find(kHosts, std::string_view(url->encoded_host())) != kHosts.end();
 }
 
+// What a server without a model has to say about itself.
+Response answer_without_model(std::string_view method, std::string_view path) {
+  if (method == "GET" && is_health(path)) return json_response({{"status", "ok"}});
+  if (method == "GET" && (path == "/models" || path == "/v1/models")) {
+    const boost::json::array none;
+    return json_response({{"models", none}, {"object", "list"}, {"data", none}});
+  }
+  throw Error(ErrorKind::busy, "there is no model: the server was started without one (flag -m)");
+}
+
 }  // namespace
 
 Service::Service(ServerOptions options)
@@ -95,7 +105,7 @@ Reply Service::route(const Request& request) {
   const bool wants_page = reads && !wants_file && options_.ui && is_page(path);
 
   const App* app = app_.load(std::memory_order_acquire);
-  if (app == nullptr && !wants_page) throw Error(ErrorKind::busy, "the model is loading");
+  if (app == nullptr && !wants_page && !without_model_) throw Error(ErrorKind::busy, "the model is loading");
   const Access allowed = access(request);
   if (allowed == Access::refused) return refusal(401, "authentication_error", "the API key is missing or wrong");
   if (allowed != Access::admin && needs_admin(method, path)) {
@@ -107,6 +117,7 @@ Reply Service::route(const Request& request) {
   }
   const Handler handler = prefixed ? find_handler(method, path) : nullptr;
   if (handler == nullptr) throw Error(ErrorKind::not_found, "there is nothing at this path for this method");
+  if (app == nullptr) return answer_without_model(method, path);
   return handler({options_, *app, metrics_}, request);
 }
 

@@ -16,6 +16,7 @@ class Service {
   explicit Service(ServerOptions options);
 
   void set_ready(App app);
+  void serve_without_model() noexcept { without_model_ = true; }
   const ServerOptions& options() const noexcept { return options_; }
 
   std::shared_ptr<const ServerPolicy> policy() const { return policy_.get(); }
@@ -41,6 +42,7 @@ class Service {
   std::unique_ptr<MeteredService> metered_;
   std::unique_ptr<const App> app_storage_;
   std::atomic<const App*> app_ = nullptr;
+  std::atomic<bool> without_model_ = false;
 };
 
 }  // namespace bankml

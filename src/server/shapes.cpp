@@ -117,7 +117,7 @@ boost::json::object generation_settings(const CompletionParams& params, const Ec
   }
   append(out, {{"chat_format", echoed.chat_format},
                {"reasoning_format", echoed.reasoning_format},
-               {"reasoning_in_content", false},
+               {"reasoning_in_content", echoed.stream && echoed.reasoning_format == "deepseek-legacy"},
                {"generation_prompt", echoed.generation_prompt},
                {"samplers", sampler_array(params.sampling)},
                {"speculative.types", "none"},

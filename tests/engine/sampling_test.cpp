@@ -133,14 +133,6 @@ TEST_F(SamplerTest, NeverTakesASuppressedToken) {
   EXPECT_THAT(run(params, logits({{kNever, 20.0f}, {kA, 1.0f}}), 1), ElementsAre(kA));
 }
 
-TEST_F(SamplerTest, DoesNotEndWhenTheEndIsIgnored) {
-  params.temperature = 0.0f;
-  const auto values = logits({{kTurn, 3.0f}, {kEnd, 2.0f}, {kA, 1.0f}});
-  EXPECT_THAT(run(params, values, 1), ElementsAre(kTurn));
-  params.ignore_eos = true;
-  EXPECT_THAT(run(params, values, 1), ElementsAre(kA));
-}
-
 TEST_F(SamplerTest, PenalisesTheTailOfThePrompt) {
   params.temperature = 0.0f;
   params.presence_penalty = 1.0f;

@@ -13,6 +13,7 @@ namespace {
 using test::Answer;
 using test::EngineFixture;
 using test::range;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 EngineOptions three_slots() {
@@ -78,7 +79,72 @@ TEST(Copies, CancellingTheLastLeavesTheOthers) {
   EXPECT_EQ(answers[0].result().tokens.size(), 60u);
 }
 
+// Which slots the next request finds least recently used depends on it.
+TEST(Copies, GetTheirTokensInTheOrderOfTheSlots) {
+  EngineFixture fixture(three_slots());
+  std::vector<int> order;
+  Submission submission{range(1, 50), {}, {}};
+  std::promise<void> ended;
+  for (int i = 0; i < 3; ++i) {
+    submission.params.push_back(std::make_shared<const CompletionParams>(EngineFixture::default_params()));
+    submission.sinks.push_back([&, i](JobEvent&& event) {
+      if (std::holds_alternative<Piece>(event)) order.push_back(i);
+      if (i == 0 && std::holds_alternative<Done>(event)) ended.set_value();
+    });
+  }
+  std::vector<Submission> submissions;
+  submissions.push_back(std::move(submission));
+  fixture.engine().submit(std::move(submissions));
+  ended.get_future().wait();
+  // Slot 2 has the prompt, slots 0 and 1 the copies.
+  EXPECT_THAT(order, ElementsAre(1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0));
+}
+
+TEST(Submissions, OfOneRequestShareTheirSteps) {
+  EngineFixture fixture(three_slots());
+  std::vector<int> order;
+  std::promise<void> ended;
+  std::vector<Submission> submissions;
+  for (int i = 0; i < 2; ++i) {
+    Submission one{range(100 * i + 1, 100 * i + 20), {}, {}};
+    one.params.push_back(std::make_shared<const CompletionParams>(EngineFixture::default_params()));
+    one.sinks.push_back([&, i](JobEvent&& event) {
+      if (std::holds_alternative<Piece>(event)) order.push_back(i);
+      if (i == 0 && std::holds_alternative<Done>(event)) ended.set_value();
+    });
+    submissions.push_back(std::move(one));
+  }
+  fixture.engine().submit(std::move(submissions));
+  ended.get_future().wait();
+  // The first takes slot 2, the second slot 1.
+  EXPECT_THAT(order, ElementsAre(1, 0, 1, 0, 1, 0, 1, 0));
+}
+
+// docs/prompt-cache.md, 4.
+TEST(Slots, WaitWithPromptsWhileOthersGenerateWithoutContinuousBatching) {
+  EngineOptions options = three_slots();
+  options.continuous_batching = false;
+  CompletionParams longer = EngineFixture::default_params();
+  longer.n_predict = 60;
+  EngineFixture fixture(options);
+  auto [first, running] = fixture.submit(range(100, 110), longer);
+  running.wait_for_pieces(1);
+  fixture.ask(range(1, 50));
+  EXPECT_TRUE(running.done());
+}
+
 // --- the context that slots of a unified cache share ---
+
+TEST(SharedContext, MayHaveALimitForEachSlot) {
+  EngineOptions options = EngineFixture::default_options();
+  options.slots = 2;
+  options.unified_kv = true;
+  options.context_per_slot = 100;
+  EngineFixture fixture(options);
+  EXPECT_EQ(fixture.engine().slot_context(), 100);
+  auto [id, refused] = fixture.submit(range(1, 100));
+  EXPECT_EQ(refused.failure().context, 100);
+}
 
 TEST(UnifiedContext, FailsAllRunningRequestsWhenItIsFull) {
   EngineOptions shared = three_slots();

@@ -71,6 +71,19 @@ TEST(Window, StartsAnewWithoutCheckpoints) {
   EXPECT_THAT(cached(fixture, {20, 40}), ElementsAre(0, 0));
 }
 
+// What came back from the prompt cache has forgotten what the moved tokens see.
+TEST(Window, StartsAnewWhereChunksMoveBehindForgottenTokens) {
+  EngineFixture fixture(options(2048, 512), kModel);
+  fixture.ask(text(300), params());
+  fixture.ask(std::vector<TokenId>(150, 202), params());
+  EXPECT_EQ(fixture.ask(text(300) + std::vector<TokenId>{203}, params()).timings.cache_n, 295);
+  const std::vector<TokenId> all = text(200);
+  const std::vector<TokenId> without_ten = text(100) + std::vector<TokenId>(all.begin() + 110, all.end());
+  CompletionParams reuse = params();
+  reuse.n_cache_reuse = 5;
+  EXPECT_EQ(fixture.ask(without_ten + std::vector<TokenId>(3, 201), reuse).timings.cache_n, 0);
+}
+
 TEST(Window, FullSizeWindowLayersNeedNoCheckpoints) {
   EngineOptions full = options(2048, 512);
   full.swa_full = true;

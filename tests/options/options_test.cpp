@@ -246,21 +246,33 @@ TEST(Options, HelpAndVersionNeedNoModel) {
   EXPECT_EQ(parse_whole({"--version"}).action, CommandLine::Action::version);
 }
 
-TEST(Options, AsksForAModelWhereThereIsNone) {
-  EXPECT_THROW(
-      {
-        try {
-          parse_whole({});
-        } catch (const Error& error) {
-          EXPECT_THAT(error.what(), HasSubstr("no model"));
-          throw;
-        }
-      },
-      Error);
+// docs/http-api.md, 17: the server answers then what needs no model.
+TEST(Options, MayNameNoModel) {
+  const Options o = parse_whole({"--port", "0"}).options;
+  EXPECT_THAT(o.model_path, IsEmpty());
+  EXPECT_EQ(o.server.cors_origins, "*");
 }
 
 TEST(Options, SaysWhichFlagsHaveNoEffect) {
   EXPECT_THAT(parse({"-sm", "layer"}).warnings, ElementsAre(HasSubstr("-sm has no effect: ")));
+}
+
+// As llama-server does with the same command lines.
+TEST(Options, RefusesBadValuesAlsoOfFlagsWithoutEffect) {
+  const std::vector<std::vector<const char*>> bad = {{"-sm", "x"},         {"--numa", "x"},
+                                                     {"--prio", "9"},      {"--prio", "-2"},
+                                                     {"--poll", "x"},      {"-fit", "maybe"},
+                                                     {"-fitc", "x"},       {"-ncmoe", "x"},
+                                                     {"--ui-config", "{"}, {"--spec-draft-n-max", "x"},
+                                                     {"-mg", "x"},         {"-fitc", "banana"},
+                                                     {"--prio", "low"},    {"--ui-config-file", "/nowhere"}};
+  for (const auto& arguments : bad) EXPECT_THAT(error_of(arguments), HasSubstr(arguments[0])) << arguments[1];
+  EXPECT_EQ(error_of({"-sm", "row", "--prio", "3", "-fit", "on", "--numa", "isolate", "--ui-config", "{}"}),
+            "no error");
+}
+
+TEST(Options, RefusesAWindowOfTheDryPenaltyBelowZero) {
+  EXPECT_THAT(error_of({"--dry-penalty-last-n", "-1"}), HasSubstr("--dry-penalty-last-n"));
 }
 
 TEST(Options, RefusesFlagsWhoseSilenceWouldMislead) {
@@ -287,6 +299,12 @@ TEST(Options, NoTwoFlagsShareAName) {
 TEST(Usage, NamesFlagsWithTheirVariables) {
   EXPECT_THAT(usage(), HasSubstr("-c, --ctx-size N"));
   EXPECT_THAT(usage(), HasSubstr("[LLAMA_ARG_CTX_SIZE]"));
+}
+
+TEST(Flags, ContextOfASlotAndBatchingReachTheEngine) {
+  const EngineOptions engine = options_of({"--kv-unified-per-slot", "300", "--no-cont-batching"}).engine;
+  EXPECT_EQ(engine.context_per_slot, 300);
+  EXPECT_FALSE(engine.continuous_batching);
 }
 
 // --- environment ---
@@ -357,6 +375,7 @@ TEST(CommandLineEnvironment, OwnVariablesAreOverriddenByFlags) {
 
 TEST(Flags, AliasesAreStrippedAndOrderedByBytes) {
   EXPECT_THAT(options_of({"-a", " zeta , Alpha,beta"}).aliases, ElementsAre("Alpha", "beta", "zeta"));
+  EXPECT_THAT(options_of({"-a", "b", "-a", "a"}).aliases, ElementsAre("a", "b")) << "llama-server adds them";
 }
 
 TEST(Flags, AutomaticSlotsAreFourThatShareTheContext) {

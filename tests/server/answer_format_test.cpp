@@ -84,6 +84,15 @@ TEST_F(AnswerFormatTest, BriefSettingsLeaveOutTextsAndLists) {
   EXPECT_EQ(settings.at("chat_format"), "Content-only");
 }
 
+// Only in streams does that format leave the thinking where it is.
+TEST_F(AnswerFormatTest, SettingsTellThatTheThinkingStaysInTheContent) {
+  EchoedSettings echoed;
+  echoed.reasoning_format = "deepseek-legacy";
+  EXPECT_EQ(generation_settings(params, echoed, false).at("reasoning_in_content"), false);
+  echoed.stream = true;
+  EXPECT_EQ(generation_settings(params, echoed, false).at("reasoning_in_content"), true);
+}
+
 TEST_F(AnswerFormatTest, TimingsCountTheStepsAfterTheFirstToken) {
   const Timings timings{.cache_n = 3, .prompt_n = 4, .predicted_n = 3, .prompt_ms = 8, .predicted_ms = 10};
   EXPECT_EQ(to_json(timings_object(timings)),

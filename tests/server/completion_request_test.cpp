@@ -221,6 +221,19 @@ TEST_F(CompletionRequestTest, BiasesEveryEndTokenForIgnoreEos) {
   EXPECT_THAT(request.params.sampling.logit_bias, ElementsAre(FieldsAre(257, kNever)));
 }
 
+// llama-server's answers to the same flags and fields.
+TEST_F(CompletionRequestTest, ReplacesTheServersBiasesThoseOfIgnoreEosIncluded) {
+  options.defaults.sampling.logit_bias = {{5, 1.0f}};
+  options.defaults.sampling.ignore_eos = true;
+  const auto biases = [&](std::string_view body) { return parse(body).params.sampling.logit_bias; };
+  EXPECT_THAT(biases("{}"), ElementsAre(FieldsAre(5, 1.0f), FieldsAre(257, kNever)));
+  EXPECT_THAT(biases(R"({"ignore_eos":false})"), ElementsAre(FieldsAre(5, 1.0f), FieldsAre(257, kNever)));
+  EXPECT_THAT(biases(R"({"logit_bias":[[6,1]]})"), ElementsAre(FieldsAre(6, 1.0f)));
+  EXPECT_THAT(biases(R"({"logit_bias":5})"), IsEmpty());
+  EXPECT_THAT(biases(R"({"logit_bias":[[6,1]],"ignore_eos":true})"),
+              ElementsAre(FieldsAre(6, 1.0f), FieldsAre(257, kNever)));
+}
+
 TEST_F(CompletionRequestTest, TakesAnySlotIdAndNoneForAnotherType) {
   EXPECT_EQ(parse(R"({"id_slot":5})").params.id_slot, 5);
   EXPECT_EQ(parse(R"({"id_slot":"a"})").params.id_slot, -1);

@@ -40,24 +40,16 @@ class FakeService final : public CompletionService {
   EngineMetrics values;
   std::vector<CachedConversation> conversations;
 
-  JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) override {
+  std::vector<JobId> submit(std::vector<Submission> submissions) override {
     if (refuses) throw Error(ErrorKind::busy, "not now");
-    JobId id = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      id = ++last_id_;
-      jobs_[id] = {std::move(prompt), std::move(params), std::move(sink)};
-    }
-    changed_.notify_all();
-    if (script) play(id, *script);
-    return id;
-  }
-  std::vector<JobId> submit_copies(std::vector<TokenId> prompt,
-                                   std::vector<std::shared_ptr<const CompletionParams>> params,
-                                   std::vector<JobSink> sinks) override {
+    submitted.clear();
     std::vector<JobId> ids;
-    copies_submitted = params.size();
-    for (std::size_t i = 0; i < params.size(); ++i) ids.push_back(submit(prompt, params[i], std::move(sinks[i])));
+    for (Submission& submission : submissions) {
+      submitted.push_back(submission.params.size());
+      for (std::size_t i = 0; i < submission.params.size(); ++i) {
+        ids.push_back(submit(submission.prompt, submission.params[i], std::move(submission.sinks[i])));
+      }
+    }
     return ids;
   }
   void cancel(JobId id) override {
@@ -114,6 +106,18 @@ class FakeService final : public CompletionService {
     return jobs_.size();
   }
 
+  JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) {
+    JobId id = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      id = ++last_id_;
+      jobs_[id] = {std::move(prompt), std::move(params), std::move(sink)};
+    }
+    changed_.notify_all();
+    if (script) play(id, *script);
+    return id;
+  }
+
   void play(JobId id, const Script& what) {
     Job& target = job(id);
     target.sink(Started{});
@@ -136,7 +140,7 @@ class FakeService final : public CompletionService {
   }
 
   std::string last_action;
-  std::size_t copies_submitted = 0;  // by the last submit_copies()
+  std::vector<std::size_t> submitted;  // answers to each of the prompts that came together last
 
  private:
   std::mutex mutex_;

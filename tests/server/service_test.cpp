@@ -71,6 +71,20 @@ TEST_F(ServiceTest, AnswersThatTheModelIsLoading) {
   EXPECT_EQ(json(get("/health")).at("status"), "ok");
 }
 
+// docs/http-api.md, 17.
+TEST_F(ServiceTest, AnswersWithoutAModelWhatNeedsNone) {
+  options.policy.api_keys = {"key"};
+  options.cors_origins = "*";
+  service().serve_without_model();
+  const Headers key = {{"Authorization", "Bearer key"}};
+  EXPECT_EQ(json(get("/health")).at("status"), "ok");
+  EXPECT_TRUE(json(get("/v1/models", key)).at("data").as_array().empty());
+  EXPECT_EQ(error_type(get("/v1/models"), 401), "authentication_error");
+  EXPECT_EQ(error_type(get("/slots", key), 503), "unavailable_error");
+  EXPECT_EQ(error_type(get("/nothing", key), 404), "not_found_error");
+  EXPECT_EQ(ask(make_request("OPTIONS", "/completion")).status, 200);
+}
+
 TEST_F(ServiceTest, DoesNotLogThoseWhoAskWhetherTheModelIsLoaded) {
   testing::internal::CaptureStderr();
   get("/health");
@@ -394,6 +408,25 @@ TEST_F(ServiceTest, ListsSlots) {
   EXPECT_EQ(get("/slots").body, R"([{"id":0,"n_ctx":256,"speculative":false,"is_processing":false}])");
 }
 
+TEST_F(ServiceTest, ListsWhatTheSlotsTaskWasAskedFor) {
+  make_ready();
+  post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"stream":true})");
+  SlotSnapshot slot;
+  slot.had_task = true;
+  slot.params = app_.service().job(1).params;
+  app_.service().snapshots = {slot};
+  const boost::json::value slots = boost::json::parse(get("/slots").body);
+  EXPECT_TRUE(slots.at(0).at("params").at("stream").as_bool());
+  EXPECT_EQ(slots.at(0).at("params").at("reasoning_format"), "deepseek");
+}
+
+TEST_F(ServiceTest, SetsNoAdapters) {
+  make_ready();
+  EXPECT_EQ(post("/lora-adapters", "[]").body, R"({"success":true})");
+  EXPECT_EQ(error_type(post("/lora-adapters", "{}"), 400), "invalid_request_error");
+  EXPECT_EQ(error_type(post("/lora-adapters", R"([{"id":0,"scale":1}])"), 501), "not_supported_error");
+}
+
 TEST_F(ServiceTest, FailsOnRequestWhenNoSlotIsIdle) {
   make_ready();
   app_.service().snapshots[0].processing = true;
@@ -470,13 +503,12 @@ TEST_F(ServiceTest, GivesCopiesTheSeedsThatFollow) {
   EXPECT_EQ(app_.service().job(2).params->sampling.seed, 8u);
 }
 
-TEST_F(ServiceTest, SubmitsTheCopiesOfAPromptTogether) {
+TEST_F(ServiceTest, SubmitsThePromptsOfARequestTogether) {
   make_ready();
   post("/completion", R"({"prompt":"a","n":2})");
-  EXPECT_EQ(app_.service().copies_submitted, 2u);
+  EXPECT_THAT(app_.service().submitted, ElementsAre(2));
   post("/completion", R"({"prompt":["a","b"]})");
-  EXPECT_EQ(app_.service().job_count(), 4u);
-  EXPECT_EQ(app_.service().copies_submitted, 2u) << "other prompts are requests of their own";
+  EXPECT_THAT(app_.service().submitted, ElementsAre(1, 1));
 }
 
 TEST_F(ServiceTest, AnswersAPromptThatIsTooLongWithItsCounts) {

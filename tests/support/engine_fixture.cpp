@@ -128,11 +128,13 @@ std::pair<JobId, Answer> EngineFixture::submit(std::vector<TokenId> prompt, Comp
 
 std::pair<std::vector<JobId>, std::vector<Answer>> EngineFixture::submit_copies(std::vector<TokenId> prompt, std::size_t copies,
                                                                                 CompletionParams params) {
-  const std::vector<std::shared_ptr<const CompletionParams>> all(copies, std::make_shared<const CompletionParams>(std::move(params)));
   std::vector<Answer> answers(copies);
-  std::vector<JobSink> sinks;
-  for (Answer& answer : answers) sinks.push_back(answer.sink());
-  return {engine_->submit_copies(std::move(prompt), all, std::move(sinks)), answers};
+  Submission submission{std::move(prompt), {}, {}};
+  submission.params.assign(copies, std::make_shared<const CompletionParams>(std::move(params)));
+  for (Answer& answer : answers) submission.sinks.push_back(answer.sink());
+  std::vector<Submission> submissions;
+  submissions.push_back(std::move(submission));
+  return {engine_->submit(std::move(submissions)), answers};
 }
 
 Done EngineFixture::ask(std::vector<TokenId> prompt, CompletionParams params) {

@@ -31,6 +31,8 @@ struct EngineOptions {
   float slot_prompt_similarity = 0.1f;
   int n_predict = -1;                    // default token budget
   bool unified_kv = false;               // every slot may use the whole context
+  std::int64_t context_per_slot = 0;     // of a slot at most, and without `context` its share of the total; 0: none
+  bool continuous_batching = true;       // prompts are computed while other slots generate
   bool cache_idle_slots = true;          // idle slots go to the prompt cache when a request starts
   bool context_shift = false;
   std::filesystem::path slot_save_path;  // empty: slot files are off
@@ -45,6 +47,8 @@ struct EngineOptions {
   std::function<std::optional<std::uint64_t>()> device_free_bytes;
   std::function<void()> heartbeat;       // called on the engine thread, about once a second while it is idle and after each forward pass
 };
+
+struct EchoedSettings;  // of the server
 
 struct CompletionParams {
   SamplingParams sampling;
@@ -62,6 +66,7 @@ struct CompletionParams {
   bool timings_per_token = false;
   bool special = false;                  // show control tokens in the text
   bool is_infill = false;                // infill never touches the prompt cache, and makes no checkpoints
+  std::shared_ptr<const EchoedSettings> echoed;  // not read by the engine: for those who list the slots
   std::vector<std::int32_t> user_messages;  // tokens of the prompt at which a message of the user starts, ascending: checkpoints
 };
 
@@ -131,6 +136,14 @@ struct Failed {
 };
 using JobEvent = std::variant<Started, PromptProgress, Piece, Done, Failed>;
 using JobSink = std::function<void(JobEvent&&)>;
+
+// A prompt and the answers wanted to it: one for each of `params` and `sinks`, of which there are equally many, from 1
+// to the number of slots.
+struct Submission {
+  std::vector<TokenId> prompt;
+  std::vector<std::shared_ptr<const CompletionParams>> params;
+  std::vector<JobSink> sinks;
+};
 
 struct SlotActionResult {
   int tokens = 0;                        // saved, restored or erased
@@ -204,11 +217,11 @@ class Engine {
 
   // Queues a completion. A refusal comes through the sink as Failed.
   JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink);
-  // Several answers to one prompt, which is computed once: one for each of `params` and `sinks`, of which there are equally many, from
-  // 1 to slot_count(). They start together, once so many slots are idle, and all but the first give their slot back empty. An answer
-  // that is cancelled before the prompt is done takes those with it that wait for it.
-  std::vector<JobId> submit_copies(std::vector<TokenId> prompt, std::vector<std::shared_ptr<const CompletionParams>> params,
-                                   std::vector<JobSink> sinks);
+  // Queues the prompts of one request in one go, so that those which find a slot start in the same step. Several
+  // answers to one prompt start together, once so many slots are idle; the prompt is computed once, and all but the
+  // first give their slot back empty. One that is cancelled before the prompt is done takes those with it that wait for
+  // it. Gives the ids of all answers, in order.
+  std::vector<JobId> submit(std::vector<Submission> submissions);
   // Ends a job soon: queued ones at once, a running completion after the current forward pass. Unknown or ended ids are ignored.
   void cancel(JobId id);
 

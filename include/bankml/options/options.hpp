@@ -33,7 +33,7 @@ struct DeviceChoice {
 };
 
 struct Options {
-  std::string model_path;        // as given, or as found in the local hub cache
+  std::string model_path;        // as given, or as found in the local hub cache; "": none
   std::string hf_repo, hf_file;  // as given
   std::string model_id;          // what the API calls the model if there is no alias
   std::set<std::string> aliases, tags;

@@ -15,11 +15,8 @@ class CompletionService {
  public:
   virtual ~CompletionService() = default;
 
-  virtual JobId submit(std::vector<TokenId> prompt, std::shared_ptr<const CompletionParams> params, JobSink sink) = 0;
-  // Several answers to one prompt: Engine::submit_copies().
-  virtual std::vector<JobId> submit_copies(std::vector<TokenId> prompt,
-                                           std::vector<std::shared_ptr<const CompletionParams>> params,
-                                           std::vector<JobSink> sinks) = 0;
+  // The prompts of one request: Engine::submit().
+  virtual std::vector<JobId> submit(std::vector<Submission> submissions) = 0;
   virtual void cancel(JobId id) = 0;  // a completion or a slot action
 
   virtual JobId save_slot(std::int64_t slot, std::string file_name, SlotActionDone done) = 0;

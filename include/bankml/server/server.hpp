@@ -95,6 +95,10 @@ class Server {
   // From here on requests are served. Once, from any thread.
   void set_ready(App app);
 
+  // From here on nothing is loading any more, although there is no model: /health and the page answer, whatever needs a
+  // model says that there is none. Instead of set_ready().
+  void serve_without_model();
+
   // From here on these keys and limits hold; what is open stays open. Any thread.
   void reload(ServerPolicy policy);
 
