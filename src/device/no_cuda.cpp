@@ -13,6 +13,10 @@ CudaDevices find_cuda_devices(bool) {
   return {{}, kReason};
 }
 
+std::size_t free_cuda_memory(int) {
+  throw Error(ErrorKind::unsupported, kReason);
+}
+
 std::unique_ptr<Device> make_cuda_device(int) {
   throw Error(ErrorKind::unsupported, kReason);
 }

@@ -1,5 +1,6 @@
 // Giving waiting jobs a slot: docs/prompt-cache.md, sections 1, 2, 3.1, 3.2 and 7.
 #include <algorithm>
+#include <utility>
 
 #include "bankml/base/log.hpp"
 #include "engine/engine_impl.hpp"
@@ -30,6 +31,13 @@ void log_cache_event(const PromptCacheEvent& event) {
     case Kind::evicted_tokens:
       return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within the token limit", event.tokens,
                          mib);
+    case Kind::evicted_memory:
+      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to make room in host memory", event.tokens, mib);
+    case Kind::no_memory:
+      return log_warning("prompt cache: no host memory for {} tokens, {:.1f} MiB, which aren't kept", event.tokens,
+                         mib);
+    case Kind::broken:
+      return log_warning("prompt cache: dropped {} tokens that were not stored whole", event.tokens);
     case Kind::allocation_failed:
       return log_warning("prompt cache: no memory for {} tokens, {:.1f} MiB; the limit is {:.1f} MiB for now",
                          event.tokens, mib, limit);
@@ -160,6 +168,7 @@ void Engine::Impl::start_copies(Slot& first, std::span<Slot* const> chosen, std:
 void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
   const auto start = Clock::now();
   log_trace("slot {}: updating prompt cache", slot.id);
+  drop_broken_states();
   slot.from_cache = false;
   save_to_cache(slot);
   slot.hits = 0;  // another conversation comes
@@ -169,11 +178,17 @@ void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
       if (one_stream && slots.size() > 1 && state.kv.length() > free_cells() + slot.kv.length()) {
         throw Error(ErrorKind::out_of_memory, "the other slots hold too much of the shared context");
       }
-      slot.kv.restore(state.kv, *pool, transformer->stream());
+      if (state.fingerprint != state_fingerprint)
+        throw Error(ErrorKind::internal, "the state is of another model or layout");
+      // Its blocks go first where they are dear: they are forgotten anyway.
+      if (transport) slot.kv.truncate(0);
+      slot.kv.restore(on_device(state.kv), *pool, transformer->stream());
     };
     if (auto better = cache->take_better(slot.tokens, prompt, restore)) {
       slot.tokens = std::move(better->first);
       slot.checkpoints = std::move(better->second.checkpoints);
+      if (slot.kv.length() != std::ssize(slot.tokens))
+        throw Error(ErrorKind::internal, "the state is not of its tokens");
       slot.hits = better->second.hits + 1;
       slot.from_cache = true;
     }
@@ -183,19 +198,59 @@ void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
   }
   cache->update();
   const auto end = Clock::now();
-  metrics.save_seconds += milliseconds(saved - start) / 1000;
-  metrics.load_seconds += milliseconds(end - saved) / 1000;
+  if (!transport) {
+    metrics.save_seconds += milliseconds(saved - start) / 1000;
+    metrics.load_seconds += milliseconds(end - saved) / 1000;
+  }
   log_trace("slot {}: prompt cache updated in {:.3f} ms: {} entries, {} tokens, {:.1f} MiB", slot.id,
             milliseconds(end - start), cache->len(), cache->n_tokens(), static_cast<double>(cache->bytes()) / kMiB);
 }
 
-// The copy shares the slot's blocks: nothing is copied until one side writes.
+// The state shares the slot's blocks: nothing is copied until one side writes. Blocks of a device with memory of its
+// own are then exchanged for copies in host memory, which are made while the slot goes on.
 bool Engine::Impl::save_to_cache(Slot& slot) {
   const std::int64_t n = slot.kv.length();
   const std::int64_t in_window = slot.kv.part(KvPart::window).count_from(n - pool->window());
   const std::uint64_t state = pool->accounted_bytes(n, in_window, one_stream ? 1 : options.slots);
-  return cache->save(slot.tokens, state + slot.checkpoints.bytes(), [&] {
-    return SlotState{slot.kv.saved(*pool), slot.checkpoints, slot.hits, Clock::now(), slot.last_task};
+  std::optional<SlotState> kept;
+  std::vector<KvBlock*> blocks;
+  const auto prepare = [&] {
+    if (kept) return;
+    kept = SlotState{slot.kv.saved(*pool), slot.checkpoints, slot.hits, Clock::now(), slot.last_task, state_fingerprint};
+    kept->collect_blocks(blocks);
+  };
+  const auto make_state = [&] {
+    prepare();
+    if (transport) transport->save(blocks, transformer->stream());
+    return std::move(*kept);
+  };
+  const auto fits = [&] {
+    if (!transport) return true;
+    prepare();
+    if (transport->fits(blocks)) return true;
+    if (cache->is_empty()) transport->settle();  // what copies under way hold may be in the way
+    return cache->is_empty() && transport->fits(blocks);
+  };
+  try {
+    return cache->save(slot.tokens, state + slot.checkpoints.bytes(), make_state, fits);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::device) throw;
+    log_error("slot {}: its state can't be saved: {}", slot.id, error.what());
+    return false;
+  }
+}
+
+// Saves that failed after they were queued.
+void Engine::Impl::drop_broken_states() {
+  if (!transport) return;
+  transport->poll();
+  if (const std::uint64_t failed = transport->stats().failed_saves; std::exchange(failed_saves_seen, failed) == failed)
+    return;
+  std::vector<KvBlock*> blocks;
+  cache->drop_broken([&](SlotState& state) {
+    blocks.clear();
+    state.collect_blocks(blocks);
+    return !transport->intact(blocks);
   });
 }
 
@@ -329,7 +384,7 @@ std::int64_t Engine::Impl::roll_back(Slot& slot, std::int64_t n_past, std::int64
     const std::int64_t needed_from = std::max<std::int64_t>(0, n_past - window - (n_past < total ? 0 : 1));
     if (slot.kv.part(KvPart::window).first_position() >= needed_from) {
       if (const auto* checkpoint = slot.checkpoints.find(n_past, needed_from)) {
-        slot.kv.restore_window(checkpoint->state, *pool, transformer->stream());
+        slot.kv.restore_window(on_device(checkpoint->state), *pool, transformer->stream());
         reached = std::min(n_past, std::max(checkpoint->first + 1, checkpoint->last));
         n_past = std::min({reached, held, checkpoint->tokens});
         ++metrics.checkpoints_restored;

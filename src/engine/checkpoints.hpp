@@ -37,6 +37,10 @@ class Checkpoints {
 
   std::size_t size() const noexcept { return list_.size(); }
   const std::vector<Checkpoint>& list() const noexcept { return list_; }
+  template <class Use>
+  void for_each_state(Use&& use) {
+    for (Checkpoint& checkpoint : list_) use(checkpoint.state);
+  }
   std::int64_t newest_tokens() const noexcept { return list_.empty() ? -1 : list_.back().tokens; }
   std::uint64_t bytes() const noexcept {
     std::uint64_t sum = 0;

@@ -17,6 +17,7 @@ ErrorKind kind_of(const std::exception& error) noexcept {
 namespace {
 
 constexpr auto kHeartbeatPause = std::chrono::seconds(1);
+constexpr auto kCopyPause = std::chrono::milliseconds(2);  // while states are being copied
 constexpr std::int64_t kContextUnit = 256;  // contexts are rounded up to this many tokens
 
 std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept { return (n + unit - 1) / unit * unit; }
@@ -46,32 +47,12 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
     throw Error(ErrorKind::invalid_request, fmt::format("at least 1 slot is needed, not {}", options.slots));
   }
   const std::int64_t training = model.config().context;
-  const bool shared = options.unified_kv || options.slots == 1;
   const std::int64_t wanted = options.context > 0 ? options.context : training * options.slots;
-  const std::int64_t per_slot = shared ? round_up(wanted, kContextUnit) : round_up(wanted / options.slots, kContextUnit);
-  total_context = shared ? per_slot : per_slot * options.slots;
-  slot_context = std::min(per_slot, training);
   if (wanted > training * options.slots) {
-    log_warning("the context of {} tokens is larger than the model was trained with: a slot gets {}", wanted, slot_context);
+    log_warning("the context of {} tokens is larger than the model was trained with: a slot gets at most {}", wanted, training);
   }
-  options.batch = static_cast<int>(std::min<std::int64_t>(std::max(options.batch, 1), wanted));
-  options.ubatch = options.ubatch > 0 ? std::min(options.batch, options.ubatch) : options.batch;
-
-  one_stream = shared;
-  const std::int64_t window_cells = model.config().windowed() ? window_part_cells(per_slot) : 0;
-  pool = std::make_unique<KvPool>(model.device(), model.config(), options.cache_type_k, options.cache_type_v, 0, window_cells);
-  window = options.swa_full ? 0 : pool->window();
-  can_move_positions = window_cells == 0 || window_cells == per_slot;
-  if (options.context_shift && !can_move_positions) {
-    log_warning("the context shift is off: layers with a window of {} tokens keep {} of them", pool->window(), window_cells);
-    options.context_shift = false;
-  }
-  TransformerLimits limits;
-  limits.max_rows = options.ubatch;
-  limits.max_logit_rows = options.slots;
-  limits.max_sequences = options.slots;
-  limits.context = per_slot;
-  transformer = std::make_unique<Transformer>(model, *pool, limits);
+  make_context(wanted);
+  fit_into_device();
   slots.resize(static_cast<std::size_t>(options.slots));
   for (std::size_t i = 0; i < slots.size(); ++i) {
     slots[i].id = static_cast<int>(i);
@@ -88,11 +69,47 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
   options.cache_ram_mib = mib;
   if (mib != 0) {
     const std::uint64_t limit = mib < 0 ? 0 : static_cast<std::uint64_t>(mib) << 20;
+    make_transport(limit);
     cache = std::make_unique<PromptCache<SlotState>>(limit, static_cast<std::uint64_t>(total_context),
                                                       [this](const PromptCacheEvent& event) { note_cache_event(event); });
     metrics.cache_limit_bytes = limit;
   }
   publish();
+}
+
+// The KV pool and the transformer for so many tokens in all.
+void Engine::Impl::make_context(std::int64_t wanted) {
+  const std::int64_t training = model.config().context;
+  const bool shared = options.unified_kv || options.slots == 1;
+  const std::int64_t per_slot = shared ? round_up(wanted, kContextUnit) : round_up(wanted / options.slots, kContextUnit);
+  total_context = shared ? per_slot : per_slot * options.slots;
+  slot_context = std::min(per_slot, training);
+  options.batch = static_cast<int>(std::min<std::int64_t>(std::max(options.batch, 1), wanted));
+  options.ubatch = options.ubatch > 0 ? std::min(options.batch, options.ubatch) : options.batch;
+
+  one_stream = shared;
+  const std::int64_t window_cells = model.config().windowed() ? window_part_cells(per_slot) : 0;
+  transformer.reset();
+  pool = std::make_unique<KvPool>(model.device(), model.config(), options.cache_type_k, options.cache_type_v, 0, window_cells);
+  window = options.swa_full ? 0 : pool->window();
+  can_move_positions = window_cells == 0 || window_cells == per_slot;
+  if (options.context_shift && !can_move_positions) {
+    log_warning("the context shift is off: layers with a window of {} tokens keep {} of them", pool->window(), window_cells);
+    options.context_shift = false;
+  }
+  TransformerLimits limits;
+  limits.max_rows = options.ubatch;
+  limits.max_logit_rows = options.slots;
+  limits.max_sequences = options.slots;
+  limits.context = per_slot;
+  try {
+    transformer = std::make_unique<Transformer>(model, *pool, limits);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::out_of_memory) throw;
+    throw Error(ErrorKind::out_of_memory,
+                fmt::format("scratch memory for batches of {} rows has no room beside the weights (-ub takes less): {}", options.ubatch,
+                            error.what()));
+  }
 }
 
 Engine::Engine(const Model& model, const Tokenizer& tokenizer, const EngineOptions& options)
@@ -257,9 +274,15 @@ bool Engine::Impl::take_arrivals(bool wait) {
   {
     std::unique_lock lock(mutex);
     const auto woken = [&] { return stopping || !arrived.empty() || !cancelled.empty(); };
-    while (wait && !wake.wait_for(lock, kHeartbeatPause, woken)) {
+    bool copying = transport && transport->busy();
+    while (wait && !wake.wait_for(lock, copying ? kCopyPause : kHeartbeatPause, woken)) {
       lock.unlock();
       beat();
+      if (copying) {
+        transport->poll();
+        publish();
+      }
+      copying = transport && transport->busy();
       lock.lock();
     }
     waiting.splice(waiting.end(), arrived);
@@ -371,6 +394,7 @@ void Engine::Impl::publish() {
   metrics.requests_deferred = static_cast<int>(waiting.size());
   metrics.kv_bytes_reserved = pool->bytes_reserved();
   metrics.kv_blocks_in_use = pool->blocks_in_use();
+  if (transport) read_transport_stats();
   if (cache) {
     const PromptCacheCounters& counters = cache->counters();
     metrics.cache_entries = cache->len();
@@ -381,6 +405,9 @@ void Engine::Impl::publish() {
     metrics.cache_saves = counters.saved;
     metrics.evicted_for_bytes = counters.evicted_bytes;
     metrics.evicted_for_tokens = counters.evicted_tokens;
+    metrics.evicted_for_memory = counters.evicted_memory;
+    metrics.refused_no_memory = counters.no_memory + counters.allocation_failures;
+    metrics.dropped_broken = counters.broken;
     metrics.dropped_obsolete = counters.obsolete;
     metrics.refused_too_large = counters.oversized;
     metrics.cache_checkpoints = metrics.cache_checkpoint_bytes = 0;

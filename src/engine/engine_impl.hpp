@@ -12,6 +12,7 @@
 #include "bankml/engine/engine.hpp"
 #include "bankml/engine/prompt_cache.hpp"
 #include "bankml/engine/slot_choice.hpp"
+#include "bankml/model/kv_transport.hpp"
 #include "engine/lost_conversations.hpp"
 #include "engine/prompt_cut.hpp"
 #include "engine/slot.hpp"
@@ -26,6 +27,9 @@ struct Engine::Impl {
 
   JobId queue(std::unique_ptr<Job> job);
   std::int64_t window_part_cells(std::int64_t stream_cells) const noexcept;
+  void make_context(std::int64_t wanted);
+  void fit_into_device();
+  void make_transport(std::uint64_t limit_bytes);
 
   const Model& model;
   const Tokenizer& tokenizer;
@@ -64,6 +68,17 @@ struct Engine::Impl {
   void share_prompt(Slot& first);
   void exchange_state(Slot& slot, std::span<const TokenId> prompt);
   bool save_to_cache(Slot& slot);
+  void drop_broken_states();
+  // The same state with all blocks on the device; its host copies stay where they are.
+  template <class State>
+  State on_device(const State& state) {
+    State copy = state;
+    if (!transport) return copy;
+    std::vector<KvBlock*> blocks;
+    copy.collect_blocks(blocks);
+    transport->load(blocks, transformer->stream());
+    return copy;
+  }
   void save_idle_slots(const Slot& started);
   void save_idle_slot(Slot& slot);
   void start_completion(Slot& slot, std::unique_ptr<Job> job);
@@ -75,6 +90,7 @@ struct Engine::Impl {
   std::int64_t roll_back(Slot& slot, std::int64_t n_past, std::int64_t total);
   CutPoints cut_points(const Slot& slot) const noexcept;
   void make_checkpoint(Slot& slot, std::int64_t end);
+  KvCells checkpoint_state(const Slot& slot);
   void start_action(Slot& slot, Job& job);
   void step();
   void form_batch();
@@ -95,6 +111,8 @@ struct Engine::Impl {
   void release(Slot& slot);
   void fail(Slot& slot, Failed failed) noexcept;
   void fail_running(ErrorKind kind, std::string_view message) noexcept;
+  void fail_youngest(std::span<const BatchRow> batch, std::string_view message) noexcept;
+  void read_transport_stats();
   void publish();
   void publish_slot(const Slot& slot);
   static void note_texts(Slot& slot);
@@ -102,13 +120,16 @@ struct Engine::Impl {
   SlotActionResult save_slot(Slot& slot, const std::filesystem::path& path);
   SlotActionResult restore_slot(Slot& slot, const std::filesystem::path& path);
 
-  std::unique_ptr<KvPool> pool;  // before all that holds blocks of it
+  std::unique_ptr<KvPool> pool;            // before all that holds blocks of it
+  std::unique_ptr<KvTransport> transport;  // none: states are handed over, or the cache is off
   std::vector<Slot> slots;
   std::list<std::unique_ptr<Job>> waiting;  // in order of arrival
   std::vector<JobId> leaving;               // cancellations that are being applied
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<PromptCache<SlotState>> cache;  // none: switched off
   EngineMetrics metrics;
+  std::uint64_t state_fingerprint = 0;
+  std::uint64_t failed_saves_seen = 0;  // of the transport: their entries are gone
   LostConversations lost;
   bool cache_changed = false;          // since the last snapshot of it
   bool one_stream = true;              // the peer's slots share one KV stream

@@ -5,7 +5,7 @@
 
 #include "bankml/base/log.hpp"
 #include "bankml/engine/sampling.hpp"
-#include "model/printable.hpp"
+#include "base/printable.hpp"
 
 namespace bankml {
 namespace {

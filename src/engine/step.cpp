@@ -32,11 +32,25 @@ void Engine::Impl::make_checkpoint(Slot& slot, std::int64_t end) {
   const std::int64_t first = in_window.first_position();
   const std::uint64_t bytes =
       pool->accounted_checkpoint_bytes(in_window.count_from(held - window), one_stream ? 1 : options.slots);
-  slot.checkpoints.add({held, first, held - 1, slot.run->job->id, bytes}, slot.kv.saved_window(*pool),
+  slot.checkpoints.add({held, first, held - 1, slot.run->job->id, bytes}, checkpoint_state(slot),
                        {options.checkpoints, options.checkpoint_min_step});
   ++metrics.checkpoints_made;
   log_debug("slot {}: checkpoint {} of {}: {} tokens, window layers hold them from {} on", slot.id,
             slot.checkpoints.size(), options.checkpoints, held, first);
+}
+
+// Where the device has memory of its own, checkpoints lie in host memory, as far as it reaches.
+KvCells Engine::Impl::checkpoint_state(const Slot& slot) {
+  KvCells state = slot.kv.saved_window(*pool);
+  if (!transport) return state;
+  std::vector<KvBlock*> blocks;
+  state.collect_blocks(blocks);
+  try {
+    if (transport->fits(blocks)) transport->save(blocks, transformer->stream());
+  } catch (const Error& error) {
+    log_warning("slot {}: a checkpoint stays on the device: {}", slot.id, error.what());
+  }
+  return state;
 }
 
 // First one token of every generating slot, then tokens of prompts, in the order of the slots, up to the batch size.
@@ -164,9 +178,14 @@ bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
   try {
     if (!transformer->forward(batch, sequences, &abort)) return false;
   } catch (const std::exception& error) {
-    fail_running(kind_of(error), error.what());
+    if (kind_of(error) == ErrorKind::out_of_memory) {
+      fail_youngest(batch, error.what());
+    } else {
+      fail_running(kind_of(error), error.what());
+    }
     return false;
   }
+  if (transport) transport->poll();
   beat();
   for (const BatchRow& row : batch) {
     Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
@@ -401,9 +420,22 @@ void Engine::Impl::fail(Slot& slot, Failed failed) noexcept {
   }
 }
 
+// Without memory for all rows of a pass, which has changed nothing then, the request that came last gives way.
+void Engine::Impl::fail_youngest(std::span<const BatchRow> batch, std::string_view message) noexcept {
+  Slot* youngest = nullptr;
+  for (const BatchRow& row : batch) {
+    Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
+    if (slot.run && (!youngest || slot.run->job->id > youngest->run->job->id)) youngest = &slot;
+  }
+  if (!youngest) return;
+  log_error("no memory for a forward pass, request {} fails: {}", youngest->run->job->id, message);
+  fail(*youngest, failure(ErrorKind::out_of_memory, message));
+}
+
 // After a failed forward pass the state of the slots that took part is unknown.
 void Engine::Impl::fail_running(ErrorKind kind, std::string_view message) noexcept {
   log_error("a forward pass failed: {}", message);
+  if (transport) transport->settle();  // it may have failed with a copy that it waited for
   for (Slot& slot : slots) {
     if (slot.run) fail(slot, failure(kind, message));
   }

@@ -65,22 +65,37 @@ void list_devices() {
   if (found.devices.empty()) fmt::print("  (none: {})\n", found.reason);
 }
 
-// The device of the flags. One that is asked for by name is used or it is an error; one that isn't, is used if it can be.
-std::unique_ptr<Device> make_device(const Options& options) {
+// The CUDA device of the flags, unset: the CPU. One that is asked for by name is used or it is an error; one that isn't, is used if
+// it can be.
+std::optional<int> choose_cuda_device(const Options& options) {
   using Kind = DeviceChoice::Kind;
-  if (options.device.kind == Kind::cpu || options.gpu_layers_zero) return make_cpu_device(options.threads);
-  if (options.device.kind == Kind::cuda) return make_cuda_device(options.device.index);
+  if (options.device.kind == Kind::cpu || options.gpu_layers_zero) return std::nullopt;
+  if (options.device.kind == Kind::cuda) return options.device.index;
   const CudaDevices found = find_cuda_devices();
-  if (!found.devices.empty()) return make_cuda_device(found.devices.front().index);
+  if (!found.devices.empty()) return found.devices.front().index;
   log_info("the model runs on the CPU: {}", found.reason);
-  return make_cpu_device(options.threads);
+  return std::nullopt;
 }
 
-std::unique_ptr<Model> load_model(const Options& options, Device& device, const ServiceManager& manager) {
+void check_weights_fit(const GgufFile& file, int cuda_device) {
+  std::size_t needed = 0;
+  for (const GgufTensor& tensor : file.tensors()) needed += tensor.data.size();
+  const std::size_t free = free_cuda_memory(cuda_device);
+  log_info("device memory: {:.0f} MiB for weights, {:.0f} MiB are free", static_cast<double>(needed) / kMiB,
+           static_cast<double>(free) / kMiB);
+  if (needed <= free) return;
+  throw Error(ErrorKind::out_of_memory,
+              fmt::format("the weights of {} take {:.0f} MiB, but {:.0f} MiB of cuda:{} are free (--device cpu runs it on the CPU)",
+                          file.name(), static_cast<double>(needed) / kMiB, static_cast<double>(free) / kMiB, cuda_device));
+}
+
+std::unique_ptr<Model> load_model(const Options& options, Device& device, std::optional<int> cuda_device, const ServiceManager& manager) {
+  GgufFile file = GgufFile::open(options.model_path);
+  if (cuda_device) check_weights_fit(file, *cuda_device);
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress;
   int told = -1;
-  std::unique_ptr<Model> model = Model::load(options.model_path, device, options.rope, [&](double fraction) {
+  std::unique_ptr<Model> model = Model::load(std::move(file), device, options.rope, [&](double fraction) {
     progress.update(fraction);
     const int percent = static_cast<int>(fraction * 100.0);
     if (percent != std::exchange(told, percent)) manager.status(fmt::format("loading the model: {} %", percent));
@@ -91,6 +106,16 @@ std::unique_ptr<Model> load_model(const Options& options, Device& device, const 
            seconds.count(), options.model_path, config.architecture, config.file_type,
            static_cast<double>(model->parameters()) / 1e6, config.context);
   return model;
+}
+
+// What doesn't fit together in the file's vocabulary is found here.
+Tokenizer make_tokenizer(const GgufFile& file) {
+  VocabularySource source = read_vocabulary(file);
+  try {
+    return Tokenizer(std::move(source));
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("{}: {}", file.name(), error.what()));
+  }
 }
 
 std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> token) {
@@ -178,13 +203,15 @@ void serve(Options options, Arguments arguments) {
   server.start();
   for (const std::string& address : server.addresses()) log_info("listening on {}", address);
 
-  const std::unique_ptr<Device> device = make_device(options);
+  const std::optional<int> cuda_device = choose_cuda_device(options);
+  const std::unique_ptr<Device> device = cuda_device ? make_cuda_device(*cuda_device) : make_cpu_device(options.threads);
   log_info("device: {}", device->description());
-  const std::unique_ptr<Model> model = load_model(options, *device, manager);
+  const std::unique_ptr<Model> model = load_model(options, *device, cuda_device, manager);
   apply_model_sampling(model->file(), options);
-  const Tokenizer tokenizer(read_vocabulary(model->file()));
+  const Tokenizer tokenizer = make_tokenizer(model->file());
   const ChatTemplate chat_template = make_template(options.chat, *model, tokenizer);
   options.engine.heartbeat = manager.watchdog();
+  if (cuda_device) options.engine.device_free_bytes = [index = *cuda_device] { return free_cuda_memory(index); };
   Engine engine(*model, tokenizer, options.engine);
   const std::unique_ptr<CompletionService> service = make_completion_service(engine);
   log_limits(engine);

@@ -9,9 +9,10 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/base/log.hpp"
+#include "base/printable.hpp"
 #include "model/architecture.hpp"
+#include "model/context_limit.hpp"
 #include "model/file_type.hpp"
-#include "model/printable.hpp"
 
 namespace bankml {
 namespace {
@@ -45,11 +46,7 @@ class Keys {
   }
   std::optional<float> find_number(std::string_view key) const { return file_.float_value(full(key)); }
   // For scales and caps, where 0 stands for none.
-  float number(std::string_view key, float otherwise) const {
-    const float value = find_number(key).value_or(otherwise);
-    if (!std::isfinite(value)) fail(key, "expected a finite number, found {}", value);
-    return value;
-  }
+  float number(std::string_view key, float otherwise) const { return find_number(key).value_or(otherwise); }
   bool flag(std::string_view key, bool otherwise) const { return file_.bool_value(full(key)).value_or(otherwise); }
   std::optional<std::string_view> find_text(std::string_view key) const { return file_.string_value(full(key)); }
 
@@ -177,9 +174,10 @@ int read_used_experts(const Keys& keys, int stored_layers, int count) {
   const std::vector<int> used = keys.per_layer(kKey, stored_layers, 1);
   if (used.front() > count) keys.fail(kKey, "expected at most the {} experts, found {}", count, used.front());
   if (std::any_of(used.begin(), used.end(), [&](int n) { return n != used.front(); })) {
-    throw Error(ErrorKind::unsupported, fmt::format("{}: key '{}': layers that use different numbers of experts are not "
-                                                    "supported",
-                                                    keys.file().name(), keys.full(kKey)));
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{}: key '{}': layers that use different numbers of experts are not "
+                            "supported",
+                            keys.file().name(), keys.full(kKey)));
   }
   return used.front();
 }
@@ -191,9 +189,8 @@ void read_experts(const Keys& keys, const ExpertRule& rule, int stored_layers, M
   if (count == 0 && rule.use == Use::always) keys.fail("expert_count", "expected experts, found none");
   if (count == 0) return;
   if (rule.use == Use::never) {
-    throw Error(ErrorKind::unsupported,
-                fmt::format("{}: key '{}': experts are not supported in this architecture", keys.file().name(),
-                            keys.full("expert_count")));
+    throw Error(ErrorKind::unsupported, fmt::format("{}: key '{}': experts are not supported in this architecture",
+                                                    keys.file().name(), keys.full("expert_count")));
   }
   ExpertConfig& experts = config.experts;
   experts.count = count;
@@ -236,9 +233,10 @@ std::vector<LayerConfig> read_layers(const Keys& keys, int stored, int used, boo
   const auto heads = keys.per_layer("attention.head_count", stored, 1);
   const auto kv_heads = keys.find_per_layer("attention.head_count_kv", stored, 1).value_or(heads);
   constexpr std::string_view kWidth = "feed_forward_length";
-  const auto hidden = needs_width ? keys.per_layer(kWidth, stored, 1)
-                                  : keys.find_per_layer(kWidth, stored, 0)
-                                        .value_or(std::vector<int>(static_cast<std::size_t>(stored), 0));
+  const auto hidden =
+      needs_width
+          ? keys.per_layer(kWidth, stored, 1)
+          : keys.find_per_layer(kWidth, stored, 0).value_or(std::vector<int>(static_cast<std::size_t>(stored), 0));
   std::vector<LayerConfig> layers(static_cast<std::size_t>(used));
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (heads[i] % kv_heads[i] != 0) {
@@ -342,6 +340,8 @@ void read_windows(const Keys& keys, RopeOverrides user, const WindowRule& rule, 
 void read_attention_scale(const Keys& keys, const Architecture& architecture, ModelConfig& config) {
   const bool by_width = config.layers == architecture.layers_scaled_by_width;
   const int length = by_width ? config.dim / config.layer.front().heads : config.head_dim_k;
+  if (length < 1)
+    keys.fail("attention.head_count", "expected at most {} heads, found {}", config.dim, config.layer.front().heads);
   float scale = architecture.attention_scale_key ? keys.number("attention.scale", 0.0f) : 0.0f;
   if (scale == 0.0f) scale = 1.0f / std::sqrt(static_cast<float>(length));
   (architecture.prescaled_q ? config.q_scale : config.attention_scale) = scale;
@@ -385,7 +385,7 @@ ModelConfig read_config(const GgufFile& file, const RopeOverrides& overrides) {
   config.architecture = architecture.name;
   config.name = file.string_value("general.name").value_or("");
   config.file_type = file_type_name(file);
-  config.context = keys.count("context_length", 1);
+  config.context = keys.count("context_length", 1, kMaxContext);
   config.dim = keys.count("embedding_length", 1);
   config.vocab = read_vocabulary_size(keys);
 

@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "bankml/base/error.hpp"
+#include "base/printable.hpp"
 #include "model/file_mapping.hpp"
 #include "model/gguf_cursor.hpp"
 #include "model/gguf_value.hpp"
-#include "model/printable.hpp"
 
 namespace bankml {
 namespace {
@@ -46,7 +46,7 @@ std::string_view unsupported_type_name(std::int32_t id) noexcept {
   constexpr std::pair<std::int32_t, std::string_view> kNames[] = {
       {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {21, "IQ3_S"},
       {22, "IQ2_S"}, {24, "I8"},    {25, "I16"},     {26, "I32"},    {27, "I64"},     {28, "F64"},   {29, "IQ1_M"},
-      {34, "TQ1_0"}, {35, "TQ2_0"}, {39, "MXFP4"},   {40, "NVFP4"},  {41, "Q1_0"},    {42, "Q2_0"}};
+      {34, "TQ1_0"}, {35, "TQ2_0"}, {40, "NVFP4"},   {41, "Q1_0"},   {42, "Q2_0"}};
   for (const auto& [known, name] : kNames) {
     if (known == id) return name;
   }

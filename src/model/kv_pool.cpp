@@ -1,16 +1,13 @@
 #include "bankml/model/kv_pool.hpp"
 
 #include <algorithm>
-#include <string>
 
-#include "bankml/base/error.hpp"
+#include "model/kv_arena.hpp"
 
 namespace bankml {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kSlabBytes = std::size_t{32}
-                                   << 20;  // device memory grows by pieces of this size, at least one block
 
 std::size_t align_up(std::size_t bytes) noexcept {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -21,52 +18,6 @@ std::size_t index_of(KvPart part) noexcept {
 }
 
 }  // namespace
-
-// The blocks of one part.
-struct KvArena {
-  KvArena(Device& d, std::size_t most) : device(d), max_blocks(most) {}
-
-  std::uint32_t take();
-  void grow();
-
-  Device& device;
-  std::size_t max_blocks;
-  std::size_t block_bytes = 0;
-  std::size_t layers = 0, row_bytes = 0;  // rows of one token, all layers
-  std::vector<Buffer> buffers;
-  std::vector<std::byte*> address;        // of each block
-  std::vector<std::uint32_t> references;  // of each block; 0: free
-  std::vector<std::uint32_t> free;
-  std::size_t bytes = 0;
-};
-
-std::uint32_t KvArena::take() {
-  if (free.empty()) grow();
-  const std::uint32_t index = free.back();
-  free.pop_back();
-  references[index] = 1;
-  return index;
-}
-
-void KvArena::grow() {
-  const std::size_t have = address.size();
-  std::size_t more = std::max<std::size_t>(1, kSlabBytes / block_bytes);
-  if (max_blocks > 0) more = std::min(more, max_blocks - have);
-  if (more == 0) {
-    throw Error(ErrorKind::out_of_memory, "all " + std::to_string(max_blocks) + " KV blocks of " +
-                                              std::to_string(block_bytes) + " bytes are in use");
-  }
-  Buffer buffer = device.allocate(more * block_bytes);
-  address.reserve(have + more);
-  references.reserve(have + more);
-  free.reserve(have + more);  // so that giving a block back never allocates
-  buffers.reserve(buffers.size() + 1);
-  bytes += buffer.bytes();
-  for (std::size_t i = more; i-- > 0;) free.push_back(static_cast<std::uint32_t>(have + i));
-  for (std::size_t i = 0; i < more; ++i) address.push_back(buffer.data() + i * block_bytes);
-  references.resize(have + more, 0);
-  buffers.push_back(std::move(buffer));
-}
 
 KvBlock::KvBlock(const KvBlock& other) noexcept : arena_(other.arena_), index_(other.index_) {
   if (arena_) ++arena_->references[index_];
@@ -79,7 +30,7 @@ KvBlock& KvBlock::operator=(KvBlock other) noexcept {
 }
 
 KvBlock::~KvBlock() {
-  if (arena_ && --arena_->references[index_] == 0) arena_->free.push_back(index_);
+  if (arena_ && --arena_->references[index_] == 0) arena_->give_back(index_);
 }
 
 std::byte* KvBlock::data() const noexcept {
@@ -90,14 +41,19 @@ bool KvBlock::shared() const noexcept {
   return arena_->references[index_] > 1;
 }
 
+bool KvBlock::on_host() const noexcept {
+  return arena_ && arena_->on_host();
+}
+
 KvPool::KvPool(Device& device, const ModelConfig& config, DType type_k, DType type_v, std::size_t max_blocks,
                std::int64_t window_cells)
     : type_k_(type_k), type_v_(type_v), window_cells_(window_cells) {
-  for (auto& arena : arenas_) arena = std::make_unique<KvArena>(device, max_blocks);
+  for (const KvPart part : kKvParts)
+    arenas_[index_of(part)] = std::make_unique<KvDeviceArena>(device, part, max_blocks);
   for (const LayerConfig& layer : config.layer) {
     window_ = std::max(window_, layer.window);
     parts_.push_back(layer.window > 0 ? KvPart::window : KvPart::full);
-    KvArena& arena = *arenas_[index_of(parts_.back())];
+    KvDeviceArena& arena = *arenas_[index_of(parts_.back())];
     KvLayout layout;
     layout.type_k = type_k;
     layout.type_v = type_v;
@@ -125,6 +81,16 @@ KvBlock KvPool::allocate(KvPart part) {
   return KvBlock(&arena, arena.take());
 }
 
+void KvPool::reserve(KvPart part, std::size_t blocks, std::size_t max_blocks) {
+  KvDeviceArena& arena = *arenas_[index_of(part)];
+  arena.reserve(blocks);
+  arena.max_blocks = max_blocks;
+}
+
+void KvPool::on_shortage(const std::function<bool()>& handler) {
+  for (auto& arena : arenas_) arena->on_shortage = handler;
+}
+
 std::size_t KvPool::block_bytes(KvPart part) const noexcept {
   return arenas_[index_of(part)]->block_bytes;
 }
@@ -149,7 +115,7 @@ constexpr std::size_t kStateHead = 8;  // of every state
 
 std::size_t KvPool::accounted_part(KvPart part, std::int64_t cells, int streams) const noexcept {
   constexpr std::size_t kHead = 16, kPerCell = 12, kPerLayer = 24, kPerFurtherStream = 4;
-  const KvArena& arena = *arenas_[index_of(part)];
+  const KvDeviceArena& arena = *arenas_[index_of(part)];
   return kHead + kPerFurtherStream * static_cast<std::size_t>(streams - 1) + kPerLayer * arena.layers +
          static_cast<std::size_t>(cells) * (kPerCell + arena.row_bytes);
 }
@@ -165,6 +131,7 @@ std::size_t KvPool::accounted_checkpoint_bytes(std::int64_t window_tokens, int s
 
 void KvPool::copy_cells(Stream& stream, KvPart part, const KvBlock& to, std::int64_t to_cell, const KvBlock& from,
                         std::int64_t from_cell, std::int64_t n) const {
+  if (n == kBlockCells) return stream.copy_on_device(to.data(), from.data(), block_bytes(part));
   const auto copy_rows = [&](std::int64_t offset, int heads, std::size_t row) {
     for (int head = 0; head < heads; ++head) {
       const auto at = [&](const KvBlock& block, std::int64_t cell) {

@@ -9,8 +9,8 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/base/log.hpp"
+#include "base/printable.hpp"
 #include "model/load_plan.hpp"
-#include "model/printable.hpp"
 
 namespace bankml {
 namespace {
@@ -143,10 +143,11 @@ class LayerPlan {
   // Files of before 2024-04 have a tensor for each expert.
   void refuse_experts_apart() const {
     if (!plan_.has(name("ffn_gate.0.weight"))) return;
-    throw Error(ErrorKind::unsupported,
-                fmt::format("{}: tensor '{}': a tensor for each expert is not supported, expected one for all of a layer: "
-                            "convert the model again",
-                            plan_.file().name(), name("ffn_gate.0.weight")));
+    throw Error(
+        ErrorKind::unsupported,
+        fmt::format("{}: tensor '{}': a tensor for each expert is not supported, expected one for all of a layer: "
+                    "convert the model again",
+                    plan_.file().name(), name("ffn_gate.0.weight")));
   }
 
   LoadPlan& plan_;

@@ -435,12 +435,19 @@ bool Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* 
   const auto cut_back = [&] {
     for (std::size_t s = 0; s < sequences.size(); ++s) sequences[s]->truncate(before[s]);
   };
-  try {
-    for (std::size_t s = 0; s < sequences.size(); ++s) sequences[s]->extend(needed[s], impl.pool, *impl.stream);
-  } catch (...) {
+  // Unless the pass ends well, the stream is waited for, which also takes its error from it, and no sequence keeps rows
+  // that were not computed.
+  bool done = false;
+  const auto clean_up = [&](Impl*) {
+    if (done) return;
+    try {
+      impl.stream->synchronize();
+    } catch (const Error&) {  // told already
+    }
     cut_back();
-    throw;
-  }
+  };
+  const std::unique_ptr<Impl, decltype(clean_up)> guard(&impl, clean_up);
+  for (std::size_t s = 0; s < sequences.size(); ++s) sequences[s]->extend(needed[s], impl.pool, *impl.stream);
 
   const Impl::BatchViews views = impl.prepare(rows, sequences);
   const BatchView& batch = views[0];
@@ -452,15 +459,12 @@ bool Transformer::forward(std::span<const BatchRow> rows, std::span<KvSequence* 
   }
   int n = batch.rows;
   for (std::size_t i = 0; i < impl.config.layer.size(); ++i) {
-    if (abort && abort->load(std::memory_order_relaxed)) {
-      stream.synchronize();
-      cut_back();
-      return false;
-    }
+    if (abort && abort->load(std::memory_order_relaxed)) return false;
     const BatchView& view = views[static_cast<std::size_t>(impl.pool.part_of(static_cast<int>(i)))];
     impl.layer(i, view, n, i + 1 == impl.config.layer.size(), static_cast<int>(n_logits));
   }
   stream.synchronize();
+  done = true;
   return true;
 }
 

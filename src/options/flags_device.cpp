@@ -1,10 +1,7 @@
-#include <fmt/format.h>
-
 #include <cctype>
 #include <string>
 #include <string_view>
 
-#include "bankml/base/error.hpp"
 #include "options/flag.hpp"
 #include "options/values.hpp"
 
@@ -14,7 +11,7 @@ namespace {
 using Text = const std::string&;
 
 [[noreturn]] void refuse_device(Text value) {
-  throw Error(ErrorKind::invalid_request, fmt::format("expected cpu, cuda or cuda:N, got '{}'", value));
+  bad_value("cpu, cuda or cuda:N", value);
 }
 
 // llama-server's names for the same are taken too: none, CUDA0.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "bankml/base/error.hpp"
+#include "model/context_limit.hpp"
 #include "options/flag.hpp"
 #include "options/values.hpp"
 
@@ -17,10 +18,15 @@ DType to_cache_type(Text text) {
   throw Error(ErrorKind::unsupported, fmt::format("cache type {} is not supported; f16, f32 and q8_0 are", text));
 }
 
+int to_context(Text text) {
+  const int tokens = to_int(text, 0);
+  if (tokens > kMaxContext) bad_value(fmt::format("at most {} tokens", kMaxContext), text);
+  return tokens;
+}
+
 int to_slots(Text text) {
   const int slots = to_int(text);
-  if (slots == 0)
-    throw Error(ErrorKind::invalid_request, "expected a number of slots above 0, or -1 for automatic, got '0'");
+  if (slots == 0) bad_value("a number of slots above 0, or -1 for automatic", text);
   return slots;
 }
 
@@ -69,7 +75,7 @@ FlagSection model_flags() {
            .value = "N",
            .env = "LLAMA_ARG_CTX_SIZE",
            .help = "tokens of context, rounded up to 256 (default 0: the model's training length)",
-           .set = [](Options& o, Text v) { o.engine.context = to_int(v, 0); }},
+           .set = [](Options& o, Text v) { o.engine.context = to_context(v); }},
           {.names = {"-np", "--parallel"},
            .value = "N",
            .env = "LLAMA_ARG_N_PARALLEL",

@@ -20,7 +20,7 @@ void add_logit_bias(Options& options, Text text) {
   char sign = 0;
   std::string amount;
   if (!(in >> id >> sign >> amount) || (sign != '+' && sign != '-')) {
-    throw Error(ErrorKind::invalid_request, fmt::format("expected TOKEN+BIAS or TOKEN-BIAS, got '{}'", text));
+    bad_value("TOKEN+BIAS or TOKEN-BIAS", text);
   }
   // An infinite bias is meant: it forbids the token.
   const float bias = amount == "inf" ? HUGE_VALF : to_float(amount);

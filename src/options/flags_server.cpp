@@ -14,22 +14,19 @@ using Text = const std::string&;
 
 std::vector<std::string> to_hosts(Text text) {
   std::vector<std::string> hosts = split_list(text);
-  if (hosts.empty())
-    throw Error(ErrorKind::invalid_request, "expected an address or a path ending in .sock, got nothing");
+  if (hosts.empty()) bad_value("an address or a path ending in .sock", text);
   return hosts;
 }
 
 int to_port(Text text) {
   const int port = to_int(text);
-  if (port < 0 || port > 65535)
-    throw Error(ErrorKind::invalid_request, fmt::format("expected a port from 0 to 65535, got '{}'", text));
+  if (port < 0 || port > 65535) bad_value("a port from 0 to 65535", text);
   return port;
 }
 
 std::string to_prefix(Text text) {
   if (!text.empty() && (text.front() != '/' || text.back() == '/')) {
-    throw Error(ErrorKind::invalid_request,
-                fmt::format("expected a path like /p without a slash at the end, got '{}'", text));
+    bad_value("a path like /p without a slash at the end", text);
   }
   return text;
 }
@@ -37,8 +34,7 @@ std::string to_prefix(Text text) {
 boost::json::object to_object(Text text) {
   boost::system::error_code error;
   const boost::json::value value = boost::json::parse(text, error);
-  if (error || !value.is_object())
-    throw Error(ErrorKind::invalid_request, fmt::format("expected a JSON object, got '{}'", text));
+  if (error || !value.is_object()) bad_value("a JSON object", text);
   return value.as_object();
 }
 
@@ -178,7 +174,8 @@ FlagSection chat_flags() {
           {.names = {"--reasoning-format"},
            .value = "F",
            .env = "LLAMA_ARG_THINK",
-           .help = "none: thinking stays in the content of chat answers; else it becomes reasoning_content (default deepseek)",
+           .help = "none: thinking stays in the content of chat answers; else it becomes reasoning_content (default "
+                   "deepseek)",
            .set =
                [](Options& o, Text v) {
                  one_of(v, {"none", "auto", "deepseek", "deepseek-legacy"});

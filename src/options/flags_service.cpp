@@ -1,7 +1,6 @@
 // Flags that llama-server does not have: what a daemon needs that others rely on (docs/service.md).
 #include <fmt/format.h>
 
-#include "bankml/base/error.hpp"
 #include "options/flag.hpp"
 #include "options/values.hpp"
 
@@ -63,10 +62,7 @@ FlagSection service_flags() {
            .set =
                [](Options& o, Text v) {
                  const int mib = to_int(v, 1);
-                 if (mib > kMaxBodyMiB) {
-                   throw Error(ErrorKind::invalid_request,
-                               fmt::format("expected at most {} MiB, got {}", kMaxBodyMiB, mib));
-                 }
+                 if (mib > kMaxBodyMiB) bad_value(fmt::format("at most {} MiB", kMaxBodyMiB), v);
                  o.server.policy.limits.body_bytes = mib * kMiB;
                }},
           {.names = {"--idle-timeout"},

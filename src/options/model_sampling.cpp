@@ -39,7 +39,10 @@ constexpr Key kKeys[] = {
     {"temp", "--temp", [](SamplingParams& s, float v) { s.temperature = v; }},
     {"penalty_last_n", "--repeat-last-n",
      [](SamplingParams& s, float v) { s.repeat_last_n = static_cast<std::int32_t>(v); }},
-    {"penalty_repeat", "--repeat-penalty", [](SamplingParams& s, float v) { s.repeat_penalty = v; }},
+    {"penalty_repeat", "--repeat-penalty",
+     [](SamplingParams& s, float v) {
+       if (v > 0.0f && std::isfinite(1.0f / v)) s.repeat_penalty = v;  // with another no request could be answered
+     }},
     {"mirostat", "--mirostat", [](SamplingParams& s, float v) { s.mirostat = static_cast<std::int32_t>(v); }},
     {"mirostat_tau", "--mirostat-ent", [](SamplingParams& s, float v) { s.mirostat_tau = v; }},
     {"mirostat_eta", "--mirostat-lr", [](SamplingParams& s, float v) { s.mirostat_eta = v; }},

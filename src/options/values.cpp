@@ -4,21 +4,20 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <stdexcept>
 
 #include "bankml/base/error.hpp"
+#include "base/printable.hpp"
 
 namespace bankml {
 namespace {
 
-[[noreturn]] void bad_value(std::string_view expected, std::string_view text) {
-  throw Error(ErrorKind::invalid_request, fmt::format("expected {}, got '{}'", expected, text));
-}
+constexpr std::size_t kMaxTextFile = std::size_t{64} << 20;
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -28,6 +27,10 @@ int hex_digit(char c) {
 }
 
 }  // namespace
+
+void bad_value(std::string_view expected, std::string_view text) {
+  throw Error(ErrorKind::invalid_request, fmt::format("expected {}, got {}", expected, printable(text)));
+}
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
@@ -167,7 +170,16 @@ std::string read_text_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in || std::filesystem::is_directory(path))
     throw Error(ErrorKind::io, fmt::format("can't read the file '{}'", path));
-  return std::string{std::istreambuf_iterator<char>(in), {}};
+  std::string text;
+  std::array<char, 1 << 16> part;
+  do {
+    in.read(part.data(), part.size());
+    text.append(part.data(), static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMaxTextFile) {
+      throw Error(ErrorKind::io, fmt::format("the file '{}' has more than {} bytes", path, kMaxTextFile));
+    }
+  } while (in);
+  return text;
 }
 
 void add_keys_of_file(const std::string& path, std::vector<std::string>& keys) {

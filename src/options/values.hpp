@@ -13,6 +13,9 @@
 
 namespace bankml {
 
+// "expected ..., got ...", as an Error(invalid_request).
+[[noreturn]] void bad_value(std::string_view expected, std::string_view text);
+
 int to_int(const std::string& text, int least = std::numeric_limits<int>::min());
 std::uint32_t to_seed(const std::string& text);  // -1 is 0xFFFFFFFF
 float to_float(const std::string& text);         // finite
@@ -45,7 +48,7 @@ std::vector<SamplerKind> parse_sampler_list(std::string_view text);
 // `text`, if it is a directory.
 std::string to_directory(const std::string& text);
 
-// Contents of a file; throws Error(io).
+// Contents of a file of at most 64 MiB; throws Error(io).
 std::string read_text_file(const std::string& path);
 
 // Appends the keys of a file, one a line; empty lines and those that begin with # are skipped. Throws Error(io).

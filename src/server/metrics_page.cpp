@@ -101,7 +101,9 @@ void add_prompt_cache(Page& page, const EngineMetrics& now) {
                 {{"bytes", static_cast<double>(now.evicted_for_bytes)},
                  {"tokens", static_cast<double>(now.evicted_for_tokens)},
                  {"contained", static_cast<double>(now.dropped_obsolete)},
-                 {"too_large", static_cast<double>(now.refused_too_large)}});
+                 {"too_large", static_cast<double>(now.refused_too_large)},
+                 {"memory", static_cast<double>(now.evicted_for_memory + now.refused_no_memory)},
+                 {"failed", static_cast<double>(now.dropped_broken)}});
   page.counter("prompt_cache_save_seconds_total", "Time spent storing conversations", now.save_seconds);
   page.counter("prompt_cache_load_seconds_total", "Time spent bringing conversations back", now.load_seconds);
   page.counter("prompt_cache_saved_bytes_total", "Bytes counted for stored conversations", now.saved_bytes);
@@ -110,6 +112,17 @@ void add_prompt_cache(Page& page, const EngineMetrics& now) {
                 {{"slot", static_cast<double>(now.reused_from_slot)}, {"ram", static_cast<double>(now.reused_from_ram)}});
   page.counter("prompts_lost_to_limits_total", "Prompts of which a limit of the cache has cost tokens",
                now.lost_to_limits);
+  page.counter("prompt_cache_copied_to_host_bytes_total", "Bytes copied from the device to host memory", now.copied_to_host);
+  page.counter("prompt_cache_copied_to_device_bytes_total", "Bytes copied from host memory to the device", now.copied_to_device);
+  page.counter("prompt_cache_failed_copies_total", "Copies between host memory and the device that failed",
+               now.failed_copies);
+  page.counter("prompt_cache_waits_total", "Waits of the engine for copies, as memory was short or pageable",
+               now.copy_waits);
+  page.counter("prompt_cache_wait_seconds_total", "Time of these waits", now.copy_wait_seconds);
+  page.gauge("prompt_cache_pinned_bytes", "Pinned host memory taken for saved states", now.pinned_bytes);
+  page.gauge("prompt_cache_pageable_bytes", "Host memory taken for saved states that could not be pinned",
+             now.pageable_bytes);
+  page.gauge("prompt_cache_host_used_bytes", "Part of both that saved states use", now.host_bytes_used);
   page.gauge("kv_reserved_bytes", "Memory reserved for keys and values", now.kv_bytes_reserved);
   page.gauge("kv_blocks", "Blocks of keys and values in use", now.kv_blocks_in_use);
 }

@@ -4,6 +4,7 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/text/utf8.hpp"
+#include "base/printable.hpp"
 #include "text/byte_alphabet.hpp"
 
 namespace bankml {
@@ -37,9 +38,9 @@ Bpe::Bpe(const Vocabulary& vocabulary, const PreTokenizer& pre_tokenizer, const 
     const std::string_view merge = merges[rank];
     const std::size_t space = merge.find(' ', 1);
     if (space == merge.npos || space + 1 == merge.size()) {
-      throw Error(ErrorKind::invalid_request,
-                  fmt::format("vocabulary: merge {} is \"{}\", expected two texts and a space between", rank,
-                              replace_invalid_utf8(merge)));
+      throw Error(
+          ErrorKind::invalid_request,
+          fmt::format("vocabulary: merge {} is {}, expected two texts and a space between", rank, printable(merge)));
     }
     const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
     const SymbolId merged = intern(std::string(left).append(right));

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "bankml/base/log.hpp"
+#include "base/printable.hpp"
 #include "text/vocabulary.hpp"
 
 namespace bankml {
@@ -53,7 +54,7 @@ constexpr std::string_view kChannelTexts[] = {"<|channel|>", "<|message|>", "<|s
 // The token counts as control from here on, whatever the file says of it.
 void make_control(Vocabulary& vocabulary, TokenId id) {
   if (vocabulary.has(id, kControl)) return;
-  log_warning("vocabulary: token {} \"{}\" is taken as a control token", id, vocabulary.text(id));
+  log_warning("vocabulary: token {} {} is taken as a control token", id, printable(vocabulary.text(id)));
   vocabulary.add(id, kControl);
 }
 

@@ -8,6 +8,7 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/base/log.hpp"
+#include "base/printable.hpp"
 #include "text/bpe.hpp"
 #include "text/clean_spaces.hpp"
 #include "text/special_split.hpp"
@@ -27,13 +28,13 @@ Defaults choose_defaults(const VocabularySource& source) {
   if (source.model == "llama") return {nullptr, true, true, false};
   if (source.model != "gpt2") {
     throw Error(ErrorKind::unsupported,
-                fmt::format("tokenizer model \"{}\" is not built in (gpt2, llama are)", source.model));
+                fmt::format("tokenizer model {} is not built in (gpt2, llama are)", printable(source.model)));
   }
   if (source.pre.empty()) log_warning("the model names no pre-tokenizer: \"default\" is taken, expect worse answers");
   const PreTokenizer* pre = find_pre_tokenizer(source.pre.empty() ? "default" : source.pre);
   if (pre == nullptr) {
     throw Error(ErrorKind::unsupported,
-                fmt::format("pre-tokenizer \"{}\" is not built in ({} are)", source.pre, pre_tokenizer_names()));
+                fmt::format("pre-tokenizer {} is not built in ({} are)", printable(source.pre), pre_tokenizer_names()));
   }
   return {pre, pre->adds_bos, false, pre->clean_spaces};
 }
@@ -53,6 +54,8 @@ struct Tokenizer::Impl {
         model(make_model(source)),
         suppressed(std::move(source.suppress_tokens)) {
     newline = find_newline();
+    const auto unknown = std::erase_if(suppressed, [&](TokenId id) { return id < 0 || id >= vocabulary.size(); });
+    if (unknown > 0) log_warning("vocabulary: suppressed ids that are no tokens, ignored: {}", unknown);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

@@ -9,7 +9,7 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/base/log.hpp"
-#include "bankml/text/utf8.hpp"
+#include "base/printable.hpp"
 #include "text/byte_alphabet.hpp"
 
 namespace bankml {
@@ -30,7 +30,7 @@ TokenAttributes attributes_of(std::int32_t type) {
     case TokenType::byte:
       return kByte;
   }
-  return 0;  // a type of a later format: a token that is never shown
+  return 0;  // undefined, or a type of a later format: a token that is never shown
 }
 
 std::string piece_of(const Vocabulary& vocabulary, TokenId id, bool is_spm) {
@@ -84,20 +84,22 @@ Vocabulary::Vocabulary(std::vector<std::string> texts, const std::vector<std::in
   }
   attributes_.resize(texts_.size(), kNormal);
   index_.reserve(texts_.size());
+  std::size_t empty = 0;
   for (TokenId id = 0; id < size(); ++id) {
     const auto i = static_cast<std::size_t>(id);
     if (!types.empty()) attributes_[i] = attributes_of(types[i]);
     if (texts_[i].empty()) {
       texts_[i] = fmt::format("[EMPTY_{}]", id);
-      log_warning("vocabulary: token {} has no text, {} is taken", id, texts_[i]);
+      ++empty;
     }
     longest_ = std::max(longest_, texts_[i].size());
     const auto [entry, is_new] = index_.try_emplace(texts_[i], id);
     if (!is_new) {
-      throw Error(ErrorKind::invalid_request, fmt::format("vocabulary: tokens {} and {} have the same text \"{}\"",
-                                                          entry->second, id, replace_invalid_utf8(texts_[i])));
+      throw Error(ErrorKind::invalid_request, fmt::format("vocabulary: tokens {} and {} have the same text {}",
+                                                          entry->second, id, printable(texts_[i])));
     }
   }
+  if (empty > 0) log_warning("vocabulary: tokens without text, called [EMPTY_id]: {}", empty);
 }
 
 std::optional<TokenId> Vocabulary::find(std::string_view text) const {

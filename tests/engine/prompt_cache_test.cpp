@@ -179,6 +179,38 @@ TEST(PromptCacheSave, RecoversFromAFailureOfAnEmptyCacheWithoutALimit) {
   EXPECT_EQ(cache.limit_bytes(), 0u);
 }
 
+TEST(PromptCacheSave, DropsTheOldestUntilThereIsMemoryForTheNewState) {
+  Cache cache(0, 0);
+  put(cache, range(1, 3), 10, "first");
+  put(cache, range(11, 13), 10, "second");
+  put(cache, range(21, 23), 10, "third");
+  EXPECT_TRUE(cache.save(
+      range(31, 33), 10, [] { return "fourth"; }, [&] { return cache.len() <= 1; }));
+  EXPECT_THAT(names(cache), ElementsAre("third", "fourth"));
+  EXPECT_EQ(cache.counters().evicted_memory, 2u);
+  EXPECT_EQ(cache.bytes(), 20u);
+}
+
+TEST(PromptCacheSave, RefusesAStateThatMemoryWouldNotHoldAlone) {
+  Cache cache(0, 0);
+  put(cache, range(1, 3), 10, "first");
+  EXPECT_FALSE(cache.save(
+      range(31, 33), 10, [] { return "large"; }, [] { return false; }));
+  EXPECT_TRUE(cache.is_empty());
+  EXPECT_EQ(cache.counters().no_memory, 1u);
+  EXPECT_TRUE(put(cache, range(41, 43), 10, "next"));
+}
+
+TEST(PromptCache, DropsStatesThatWereNotStoredWhole) {
+  Cache cache(0, 0);
+  put(cache, range(1, 3), 10, "whole");
+  put(cache, range(11, 13), 10, "broken");
+  cache.drop_broken([](const std::string& state) { return state == "broken"; });
+  EXPECT_THAT(names(cache), ElementsAre("whole"));
+  EXPECT_EQ(cache.counters().broken, 1u);
+  EXPECT_EQ(cache.bytes(), 10u);
+}
+
 TEST(PromptCacheLoad, L1TakesAnEntryOfWhichExactlyAQuarterIsKept) {
   Cache cache(0, 0);
   put(cache, range(1, 4), 1, "E1");

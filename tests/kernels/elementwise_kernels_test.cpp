@@ -1,6 +1,7 @@
 // Kernels that work on rows of floats, against the CPU backend.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -63,7 +64,11 @@ class Elementwise : public testing::TestWithParam<host::Order> {
   }
   void expect_forms(const ActivationPlanes& planes, const CpuActivation& expected, int rows) {
     const std::size_t n = static_cast<std::size_t>(rows * planes.dim);
-    if (planes.f16) expect_same(planes.f16, expected.f16_row(0), n, "half");
+    if (planes.f16) {
+      std::vector<half> halves(n);
+      std::transform(expected.f16_row(0), expected.f16_row(0) + n, halves.begin(), to_half);
+      expect_same(planes.f16, halves.data(), n, "half");
+    }
     if (planes.bf16) expect_same(planes.bf16, expected.bf16_row(0), n, "bfloat16");
     if (planes.q8) {
       const Q8Row row = expected.q8_row(0);

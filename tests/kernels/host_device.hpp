@@ -11,7 +11,7 @@
 
 namespace bankml::host {
 
-class HostDevice final : public Device {
+class HostDevice : public Device {
  public:
   explicit HostDevice(const HostOptions& options = {}) : runtime_(options), ops_(make_ops(*this)) {}
 
@@ -26,7 +26,8 @@ class HostDevice final : public Device {
   }
   std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data,
                                        std::size_t stride) override {
-    return make_experts(*this, type, experts, rows, cols, data, stride);
+    if (!loader_) loader_ = make_weight_loader(*this);
+    return make_experts(*loader_, type, experts, rows, cols, data, stride);
   }
   std::unique_ptr<Activation> make_activation(std::int64_t max_rows, std::int64_t dim, ActFormats formats) override {
     return host::make_activation(*this, max_rows, dim, formats);
@@ -40,6 +41,7 @@ class HostDevice final : public Device {
  private:
   HostRuntime runtime_;
   std::unique_ptr<Ops> ops_;
+  WeightLoaderPtr loader_;
 };
 
 }  // namespace bankml::host

@@ -38,7 +38,7 @@ Activations activations_of(DType type, const std::vector<float>& x, int rows, in
     quantize_row(act, r, x.data() + r * dim);
     for (int i = 0; i < dim; ++i) {
       if (format == ActFormats::f32) out.x.push_back(x[static_cast<std::size_t>(r * dim + i)]);
-      if (format == ActFormats::f16) out.x.push_back(to_float(act.f16_row(r)[i]));
+      if (format == ActFormats::f16) out.x.push_back(act.f16_row(r)[i]);
       if (format == ActFormats::bf16) out.x.push_back(to_float(act.bf16_row(r)[i]));
       if (format == ActFormats::q8) out.x.push_back(double{act.q8_row(r).scale[i / 32]} * act.q8_row(r).quants[i]);
       if (format == ActFormats::q8_k) out.x.push_back(double{act.q8_k_row(r).scale[i / 256]} * act.q8_k_row(r).quants[i]);

@@ -161,6 +161,12 @@ TEST(Gemma2, TakesTheScaleOfItsLargestModelFromTheWidth) {
   EXPECT_EQ(config_of(builder).q_scale, 1.0f / std::sqrt(32.0f));
 }
 
+TEST(Gemma2, RefusesMoreHeadsThanItsWidthHasElements) {
+  const GgufBuilder builder =
+      tiny_model({.layers = 46, .dim = 64, .heads = 128, .head_dim = 16, .architecture = "gemma2"});
+  expect_error(ErrorKind::invalid_request, "expected at most 64 heads, found 128", [&] { config_of(builder); });
+}
+
 TEST(Gemma3, HasAWindowInAllButEverySixthLayer) {
   const ModelConfig config = tiny_config("tiny-gemma3");
   EXPECT_THAT(windows(config), ElementsAre(64, 64, 64, 64, 64, 0, 64));

@@ -136,6 +136,7 @@ TEST(ModelConfig, RefusesValuesOutOfRange) {
   expect_refused(with("llama.embedding_length", 0), "llama.embedding_length");
   expect_refused(with("llama.embedding_length", 1u << 31), "llama.embedding_length");
   expect_refused(with("llama.context_length", 0), "llama.context_length");
+  expect_refused(with("llama.context_length", 1u << 30), "expected a value from 1 to 16777216, found 1073741824");
   expect_refused(with("llama.feed_forward_length", 0), "llama.feed_forward_length");
   expect_refused(with("llama.attention.head_count", 0), "llama.attention.head_count");
   expect_refused(with("llama.attention.head_count_kv", 0), "llama.attention.head_count_kv");
@@ -152,7 +153,8 @@ TEST(ModelConfig, RefusesValuesOutOfRange) {
 
 TEST(ModelConfig, RefusesAnUnknownArchitectureByName) {
   expect_refused(tiny_model().string("general.architecture", "mamba"),
-                 "architecture 'mamba' is not supported; supported: llama, smollm3, qwen2, qwen3", ErrorKind::unsupported);
+                 "architecture 'mamba' is not supported; supported: llama, smollm3, qwen2, qwen3",
+                 ErrorKind::unsupported);
 }
 
 TEST(ModelConfig, RefusesExpertsWhereTheArchitectureHasNone) {
@@ -317,7 +319,7 @@ TEST(Vocabulary, GivesTheTablesOfTheFile) {
   EXPECT_THAT(vocabulary.types, ElementsAre(1, 6, 4, 3));
   EXPECT_THAT(vocabulary.scores, ElementsAre(0.0f, -1.0f, -2.5f, 0.0f));
   EXPECT_THAT(vocabulary.merges, ElementsAre("a b"));
-  EXPECT_THAT(vocabulary.suppress_tokens, ElementsAre(2));
+  EXPECT_THAT(vocabulary.suppress_tokens, ElementsAre(2, 7, -1));
   EXPECT_THAT(vocabulary.bos, Optional(3u));
   EXPECT_THAT(vocabulary.fim_pre, Optional(1u));
   EXPECT_EQ(vocabulary.eot, std::nullopt);
@@ -342,30 +344,27 @@ TEST(Vocabulary, LeavesAbsentTablesEmpty) {
   EXPECT_EQ(vocabulary.pre, "");
 }
 
-TEST(Vocabulary, DropsSpecialIdsThatAreNoTokens) {
-  const VocabularySource vocabulary = vocabulary_of(tiny_model().u32("tokenizer.ggml.bos_token_id", 258));
-  EXPECT_EQ(vocabulary.bos, std::nullopt);
-  EXPECT_THAT(vocabulary.eos, Optional(257u));
-}
-
-TEST(Vocabulary, NamesATokenWithoutText) {
+TEST(Vocabulary, TakesTheOlderNameOfAKeyWhereTheNewOneIsMissing) {
   GgufBuilder builder = tiny_model();
-  builder.strings("tokenizer.ggml.tokens", {"a", "", "b"}).remove("tokenizer.ggml.token_type");
-  EXPECT_THAT(vocabulary_of(builder).tokens, ElementsAre("a", "[EMPTY_1]", "b"));
+  builder.u32("tokenizer.ggml.suffix_token_id", 5).u32("tokenizer.ggml.fim_mid_token_id", 6);
+  const VocabularySource vocabulary = vocabulary_of(builder.u32("tokenizer.ggml.middle_token_id", 7));
+  EXPECT_THAT(vocabulary.fim_suf, Optional(5u));
+  EXPECT_THAT(vocabulary.fim_mid, Optional(6u));
 }
 
-TEST(Vocabulary, RefusesTablesThatDoNotFit) {
+// No token has them, and the tokenizer says so.
+TEST(Vocabulary, KeepsNumbersOfMoreThan32BitsOutOfRange) {
+  GgufBuilder builder = tiny_model();
+  builder.u64("tokenizer.ggml.bos_token_id", std::uint64_t{1} << 32 | 5);
+  const VocabularySource vocabulary = vocabulary_of(builder);
+  EXPECT_THAT(vocabulary.bos, Optional(std::numeric_limits<std::uint32_t>::max()));
+}
+
+TEST(Vocabulary, NamesAKeyThatIsMissingOrOfAnotherType) {
   expect_vocabulary_refused(tiny_model().remove("tokenizer.ggml.model"), "key 'tokenizer.ggml.model' is missing");
-  expect_vocabulary_refused(tiny_model().remove("tokenizer.ggml.tokens"), "key 'tokenizer.ggml.tokens'");
-  expect_vocabulary_refused(tiny_model().strings("tokenizer.ggml.tokens", {}), "expected a list of tokens");
-  expect_vocabulary_refused(tiny_model().i32s("tokenizer.ggml.token_type", {1, 1}), "each of the 258 tokens, found 2");
-  expect_vocabulary_refused(tiny_model().floats("tokenizer.ggml.scores", {1.0f}), "each of the 258 tokens, found 1");
-  expect_vocabulary_refused(tiny_model().strings("tokenizer.ggml.tokens", {"a", "b", "a"}),
-                            "tokens 0 and 2 have the same text 'a'");
-  GgufBuilder builder = tiny_model();
-  builder.strings("tokenizer.ggml.tokens", {"a", "b"});
-  expect_vocabulary_refused(builder.i32s("tokenizer.ggml.token_type", {1, 7}), "token types from 0 to 6, found 7");
-  expect_vocabulary_refused(builder.floats("tokenizer.ggml.scores", {0.0f, std::nanf("")}), "score of token 1 is NaN");
+  expect_vocabulary_refused(tiny_model().remove("tokenizer.ggml.tokens"), "key 'tokenizer.ggml.tokens' is missing");
+  expect_vocabulary_refused(tiny_model().strings("tokenizer.ggml.token_type", {"a"}),
+                            "key 'tokenizer.ggml.token_type'");
 }
 
 TEST(ChatTemplate, IsReadWithItsVariants) {

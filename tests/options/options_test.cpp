@@ -189,6 +189,10 @@ TEST(Options, IgnoresTextAfterAnInteger) {
 TEST(Options, RefusesBadNumbersNamingFlagAndText) {
   EXPECT_EQ(error_of({"--port", "abc"}), "--port: expected an integer, got 'abc'");
   EXPECT_EQ(error_of({"-c", "99999999999"}), "-c: expected an integer, got '99999999999'");
+  EXPECT_EQ(error_of({"-c", "16777217"}), "-c: expected at most 16777216 tokens, got '16777217'");
+  EXPECT_LT(error_of({"--port", std::string(100'000, 'x').c_str()}).size(), 200u);
+  EXPECT_EQ(error_of({"--chat-template-file", "/dev/zero"}),
+            "--chat-template-file: the file '/dev/zero' has more than 67108864 bytes");
   EXPECT_EQ(error_of({"--temp", "warm"}), "--temp: expected a number, got 'warm'");
   EXPECT_EQ(error_of({"--temp", "nan"}), "--temp: expected a finite number, got 'nan'");
   EXPECT_THAT(error_of({"--port", "70000"}), HasSubstr("--port: expected a port from 0 to 65535"));
@@ -202,8 +206,8 @@ TEST(Options, SaysWhatHappensToThinking) {
   EXPECT_EQ(usual.server.reasoning_format, "deepseek");
   EXPECT_TRUE(usual.chat.thinking);
   EXPECT_TRUE(usual.chat.preserve_reasoning);
-  const Options o = options_of({"--reasoning-format", "none", "--reasoning", "off", "--reasoning-effort", "high",
-                                "--no-reasoning-preserve"});
+  const Options o = options_of(
+      {"--reasoning-format", "none", "--reasoning", "off", "--reasoning-effort", "high", "--no-reasoning-preserve"});
   EXPECT_EQ(o.server.reasoning_format, "none");
   EXPECT_FALSE(o.chat.thinking);
   EXPECT_EQ(o.chat.reasoning_effort, "high");
@@ -445,7 +449,8 @@ TEST(Flags, TemplateComesFromTextOrFile) {
 
 TEST(Flags, WithoutJinjaOnlyBuiltInFormatsAreNames) {
   EXPECT_EQ(error_of({"--no-jinja", "--chat-template", "chatml"}), "no error");
-  EXPECT_THAT(error_of({"--no-jinja", "--chat-template", "nosuch"}), HasSubstr("no built-in chat format is called 'nosuch'"));
+  EXPECT_THAT(error_of({"--no-jinja", "--chat-template", "nosuch"}),
+              HasSubstr("no built-in chat format is called 'nosuch'"));
 }
 
 TEST(Flags, TemplateVariablesAreAJsonObject) {
@@ -566,7 +571,8 @@ TEST(ServiceFlags, SetKeysLimitsAndTimes) {
 
 TEST(EnvironmentFile, IsStrongerThanTheEnvironmentAndWeakerThanFlags) {
   const Folder folder;
-  const std::string file = folder.write("settings", "# comment\n\n; another\nLLAMA_ARG_PORT = 1\nLLAMA_ARG_CTX_SIZE=\"512\"\nBANKML_CACHE_RAM=5\n");
+  const std::string file = folder.write(
+      "settings", "# comment\n\n; another\nLLAMA_ARG_PORT = 1\nLLAMA_ARG_CTX_SIZE=\"512\"\nBANKML_CACHE_RAM=5\n");
   const Options o = options_of({"--env-file", file.c_str(), "--port", "2"}, {{"LLAMA_ARG_CTX_SIZE", "1024"}});
   EXPECT_EQ(o.server.port, 2);
   EXPECT_EQ(o.engine.context, 512);

@@ -100,15 +100,22 @@ CompletionParams EngineFixture::default_params() {
   return params;
 }
 
-EngineFixture::EngineFixture(EngineOptions options, std::filesystem::path model) : device_(make_cpu_device(2)) {
+EngineFixture::EngineFixture(EngineOptions options, std::filesystem::path model, std::unique_ptr<Device> device)
+    : device_(std::move(device)) {
   if (model.empty()) model = own_model_ = write_tiny_model();
   model_ = Model::load(model, *device_);
   tokenizer_ = std::make_unique<Tokenizer>(read_vocabulary(model_->file()));
   engine_ = std::make_unique<Engine>(*model_, *tokenizer_, options);
 }
 
-EngineFixture::~EngineFixture() {
+void EngineFixture::close() {
   engine_.reset();
+  tokenizer_.reset();
+  model_.reset();
+}
+
+EngineFixture::~EngineFixture() {
+  close();
   if (!own_model_.empty()) std::filesystem::remove(own_model_);
 }
 

@@ -35,14 +35,17 @@ class Answer {
 
 class EngineFixture {
  public:
-  // Over the tiny model, or another one of tests/data.
-  explicit EngineFixture(EngineOptions options = default_options(), std::filesystem::path model = {});
+  // Over the tiny model, or another one of tests/data; on the CPU backend, or another device.
+  explicit EngineFixture(EngineOptions options = default_options(), std::filesystem::path model = {},
+                         std::unique_ptr<Device> device = make_cpu_device(2));
   ~EngineFixture();
 
   static EngineOptions default_options();      // one slot of 256 tokens, no limit of the cache, 4 tokens an answer
   static CompletionParams default_params();    // greedy, never stops by itself
 
   Engine& engine() { return *engine_; }
+  Device& device() { return *device_; }
+  void close();  // ends the engine and the model; the device stays
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // Queues a prompt.
   std::pair<JobId, Answer> submit(std::vector<TokenId> prompt, CompletionParams params = default_params());

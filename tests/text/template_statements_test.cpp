@@ -248,6 +248,8 @@ TEST(TemplateLimits, BoundTheNestingOfTheSource) {
     for (int i = 0; i < times; ++i) out += text;
     return out;
   };
+  Limits long_source;
+  long_source.source = std::size_t{4} << 20;
   for (const int times : {1000, 100000}) {
     expect_errors({"{{ " + repeat("(", times) + "1" + repeat(")", times) + " }}",
                    "{{ " + repeat("[", times) + repeat("]", times) + " }}", "{{ " + repeat("not ", times) + "1 }}",
@@ -255,7 +257,7 @@ TEST(TemplateLimits, BoundTheNestingOfTheSource) {
                    "{{ a" + repeat("|string", times) + " }}", "{{ a" + repeat(" is string", times) + " }}",
                    "{{ a" + repeat("()", times) + " }}", "{{ 1" + repeat(" if 1 else 1", times) + " }}",
                    repeat("{% if 1 %}", times), repeat("{% for x in y %}", times)},
-                  "200 levels");
+                  "200 levels", long_source);
   }
   EXPECT_EQ(render("{{ 0" + repeat(" + 1", 5000) + " }}"), "5000");
   EXPECT_EQ(render("{{ " + repeat("(", 100) + "1" + repeat(")", 100) + " }}"), "1");
@@ -311,6 +313,59 @@ TEST(TemplateLimits, BoundMemoryAndWork) {
   expect_errors(
       {"{% set ns = namespace(l=[]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}"},
       "steps", brief);
+}
+
+// Copies that only the nesting of loops, calls and expressions keeps alive count too.
+TEST(TemplateLimits, BoundTheMemoryOfNestedCopies) {
+  Limits small;
+  small.memory = 100'000;
+  small.loop_steps = 1000;
+  std::string loops, arguments = "1", texts = "'x'", names;
+  for (int i = 0; i < 10; ++i) {
+    loops += "{% for a in l %}";
+    arguments = "m(*l, " + arguments + ")";
+    texts = "('x' * 20000 ~ 'y' ~ " + texts + ")";
+  }
+  for (int i = 0; i < 10; ++i) loops += "{% endfor %}";
+  for (int i = 0; i < 500; ++i) names += "{{ n" + std::to_string(i) + " }}";
+  expect_errors({"{% set l = range(1000) %}" + loops,
+                 "{% macro m() %}{% endmacro %}{% set l = range(1000) %}{{ " + arguments + " }}",
+                 "{% macro m() %}{{ m(1) }}{% endmacro %}{{ " + texts + " }}",
+                 "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(50) }}" + names,
+                 "{% macro m(n=m()) %}{% endmacro %}{{ m() }}" + names},
+                "memory", small);
+  EXPECT_EQ(render("{% set l = range(1000) %}{% for i in l %}{% if loop.first %}{% for j in l[:9] %}{{ j }}{% endfor "
+                   "%}{% endif %}{% endfor %}",
+                   "{}", Limits{.memory = 100'000}),
+            "012345678");
+}
+
+// What a step does to each byte of a long text, or to each element of a long list, is work.
+TEST(TemplateLimits, BoundTheWorkOnLongValues) {
+  Limits brief;
+  brief.work = 100'000;
+  const std::string texts =
+      "{% set a = 'x' * 50000 %}{% set b = 'x' * 50000 %}{% set d = {a: 1} %}{% set w = ' ' * 50000 %}"
+      "{% set l = range(9000) %}{% for i in range(1000) %}";
+  for (const char* step :
+       {"{% set c = a == b %}", "{% set c = d[b] %}", "{% set c = d.get(b) %}", "{% set c = w|trim|length %}",
+        "{% set c = a|replace('x', '')|length %}", "{% set c = a is lower %}", "{% set c = a|int %}",
+        "{% set c = a.startswith(b) %}", "{% set c = [a, b]|min|length %}", "{% set c = 5 is lt(a) %}",
+        "{% set c = l|select('odd', 1)|length %}", "{% set c = l|max %}", "{% set c = 'y' in a %}"}) {
+    expect_errors({texts + step + "{% endfor %}"}, "steps", brief);
+  }
+  // A search whose every place fails at its very end.
+  const std::string late = "{% set a = 'x' * 400000 %}{% set b = 'x' * 200000 ~ 'y' %}";
+  Limits normal;
+  normal.work = 20'000'000;
+  expect_errors({late + "{{ b in a }}", late + "{{ a|replace(b, '') }}", late + "{{ a.split(b) }}"}, "steps", normal);
+}
+
+TEST(TemplateLimits, BoundTheSource) {
+  Limits small;
+  small.source = 100;
+  EXPECT_EQ(render(std::string(100, 'x'), "{}", small), std::string(100, 'x'));
+  expect_errors({std::string(101, 'x')}, "at most 100 bytes, found 101", small);
 }
 
 }  // namespace

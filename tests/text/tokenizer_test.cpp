@@ -50,6 +50,34 @@ TEST(Tokenizer, RefusesInconsistentTables) {
   EXPECT_NE(refusal(source), "");
 }
 
+TEST(Tokenizer, CutsLongTextsOfAFileInItsMessages) {
+  auto source = bpe_of_bytes(std::string(100'000, 'x'));
+  EXPECT_LT(refusal(source, ErrorKind::unsupported).size(), 1000u);
+  source = bpe_of_bytes();
+  source.merges = {std::string(100'000, 'x')};
+  EXPECT_LT(refusal(source).size(), 1000u);
+  source = bpe_of_bytes();
+  source.tokens[1] = source.tokens[0] = std::string(1000, '\n');
+  EXPECT_THAT(refusal(source), AllOf(HasSubstr("\\x0a"), Not(HasSubstr("\n"))));
+}
+
+// As llama-server b11192 shows them.
+TEST(Tokenizer, NeverShowsTokensOfUndefinedOrUnknownTypes) {
+  for (const std::int32_t type : {0, 7, -1}) {
+    auto source = bpe_of_bytes();
+    source.types['a'] = type;
+    const Tokenizer tokenizer(source);
+    EXPECT_THAT(tokenizer.encode("ab", false, false), ElementsAre('a', 'b'));
+    EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{'a', 'b'}, true), "b");
+  }
+}
+
+TEST(Tokenizer, IgnoresSuppressedIdsOutsideTheVocabulary) {
+  auto source = bpe_of_bytes();
+  source.suppress_tokens = {-1, 3, 256};
+  EXPECT_THAT(Tokenizer(source).suppressed(), ElementsAre(3));
+}
+
 TEST(Tokenizer, GivesTokensWithoutTextAName) {
   auto source = bpe_of_bytes();
   const TokenId id = add_token(source, "");

@@ -29,6 +29,9 @@ CudaDevices find_cuda_devices(bool with_free_memory = false);
 // recover from ends the process later, with a log line and status kDeviceLostStatus.
 std::unique_ptr<Device> make_cuda_device(int index);
 
+// Bytes that are free on it now. Throws Error(device).
+std::size_t free_cuda_memory(int index);
+
 inline constexpr int kDeviceLostStatus = 69;  // EX_UNAVAILABLE of sysexits.h
 
 }  // namespace bankml

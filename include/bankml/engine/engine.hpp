@@ -41,6 +41,8 @@ struct EngineOptions {
   bool swa_full = false;
   int checkpoints = 32;
   std::int64_t checkpoint_min_step = 8192;
+  // Bytes that are free on a device with memory of its own, asked at the start for the memory plan; empty, or unset: nobody can say.
+  std::function<std::optional<std::uint64_t>()> device_free_bytes;
   std::function<void()> heartbeat;       // called on the engine thread, about once a second while it is idle and after each forward pass
 };
 
@@ -176,10 +178,17 @@ struct EngineMetrics {
   std::uint64_t cache_entries = 0, cache_tokens = 0, cache_bytes = 0, cache_limit_bytes = 0;
   std::uint64_t cache_hits = 0, cache_misses = 0, cache_saves = 0;
   std::uint64_t evicted_for_bytes = 0, evicted_for_tokens = 0, dropped_obsolete = 0, refused_too_large = 0;
+  std::uint64_t evicted_for_memory = 0, refused_no_memory = 0, dropped_broken = 0;
+  // Of the copies, where the device has memory of its own; elsewhere of the engine.
   double save_seconds = 0, load_seconds = 0;
   std::uint64_t saved_bytes = 0, loaded_bytes = 0;          // by which conversations moved, as they are counted
   std::uint64_t reused_from_slot = 0, reused_from_ram = 0;  // prompt tokens, by where they were
   std::uint64_t lost_to_limits = 0;                         // prompts that a limit has cost tokens
+  std::uint64_t copied_to_host = 0, copied_to_device = 0;  // bytes, where the device has memory of its own
+  std::uint64_t failed_copies = 0;
+  std::uint64_t copy_waits = 0;          // of the engine for copies
+  double copy_wait_seconds = 0;
+  std::uint64_t pinned_bytes = 0, pageable_bytes = 0, host_bytes_used = 0;  // host memory taken for saved states, and the part in use
   std::uint64_t kv_bytes_reserved = 0, kv_blocks_in_use = 0;
   // Checkpoints of window models. Those of the prompt cache are part of cache_bytes.
   std::uint64_t slot_checkpoints = 0, slot_checkpoint_bytes = 0;

@@ -72,15 +72,18 @@ struct PromptCacheEvent {
     oversized,          // larger than the limit by itself, not kept
     evicted_bytes,      // dropped, the oldest: too many bytes
     evicted_tokens,     // dropped, the oldest: too many tokens
+    evicted_memory,     // dropped, the oldest: no memory for a new one within the limit
+    no_memory,          // not kept: no memory for it within the limit
+    broken,             // dropped: not stored whole
     allocation_failed,  // not kept; `limit_bytes` is lower now
     candidate,          // looked at while searching; `keep` and `similarity` are set
     hit,                // moved into the slot; `keep` and `similarity` are set
     miss,
   };
   Kind kind;
-  std::size_t tokens;         // of the entry; of the slot for already_cached, oversized, allocation_failed and miss
-  std::uint64_t bytes;        // of the same; 0 where it isn't known
-  std::uint64_t limit_bytes;  // in force now, 0: none
+  std::size_t tokens;  // of the entry; of the slot for already_cached, oversized, no_memory, allocation_failed and miss
+  std::uint64_t bytes;             // of the same; 0 where it isn't known
+  std::uint64_t limit_bytes;       // in force now, 0: none
   float keep = 0, similarity = 0;  // part of the entry, and of the prompt, that they have in common
   // The conversation, of the kinds that don't keep it because of a limit; valid during the call.
   std::span<const TokenId> lost = {};
@@ -89,6 +92,7 @@ struct PromptCacheEvent {
 struct PromptCacheCounters {
   std::uint64_t saved = 0, already_cached = 0, obsolete = 0, oversized = 0;
   std::uint64_t evicted_bytes = 0, evicted_tokens = 0, allocation_failures = 0;
+  std::uint64_t evicted_memory = 0, no_memory = 0, broken = 0;
   std::uint64_t hits = 0, misses = 0;
 };
 
@@ -111,9 +115,15 @@ class PromptCache {
   // Adds the slot's state as the newest entry, after dropping entries that it makes obsolete and the oldest ones until
   // it fits. `bytes` is the state's size. `make_state` is called only if the entry will be kept; if it throws
   // std::bad_alloc or Error(out_of_memory), the limit shrinks until memory returns, nothing is kept and false is
-  // returned. Any other exception passes through, with nothing added. Returns whether an entry was added.
+  // returned. Any other exception passes through, with nothing added. Where states take other memory than their size
+  // says, `fits` tells whether there is enough of it: until then the oldest entries go. Returns whether an entry was
+  // added.
   template <class MakeState>
   bool save(std::span<const TokenId> slot, std::uint64_t bytes, MakeState&& make_state) {
+    return save(slot, bytes, std::forward<MakeState>(make_state), [] { return true; });
+  }
+  template <class MakeState, class Fits>
+  bool save(std::span<const TokenId> slot, std::uint64_t bytes, MakeState&& make_state, Fits&& fits) {
     if (slot.empty()) return false;
     for (const Entry& entry : entries_) {
       if (lcp(entry.tokens, slot) == slot.size()) return tell(Event::already_cached, slot.size(), bytes), false;
@@ -126,6 +136,10 @@ class PromptCache {
     }
     while (limit_bytes() > 0 && !entries_.empty() && bytes_ + bytes > limit_bytes()) {
       drop(entries_.begin(), Event::evicted_bytes);
+    }
+    while (!fits()) {
+      if (entries_.empty()) return lose(Event::no_memory, slot, bytes), false;
+      drop(entries_.begin(), Event::evicted_memory);
     }
     try {
       std::list<Entry> added;
@@ -184,6 +198,16 @@ class PromptCache {
       drop(entries_.begin(), Event::evicted_bytes);
     const std::uint64_t cap = token_cap();
     while (limit_tokens_ > 0 && !entries_.empty() && n_tokens_ > cap) drop(entries_.begin(), Event::evicted_tokens);
+  }
+
+  // Drops the entries whose state was not stored whole.
+  template <class Broken>
+  void drop_broken(Broken&& broken) {
+    for (auto entry = entries_.begin(); entry != entries_.end();) {
+      const auto next = std::next(entry);
+      if (broken(entry->state)) drop(entry, Event::broken);
+      entry = next;
+    }
   }
 
   // Tokens that the entries may have in all now, from the bytes that a token takes on average; 0: no limit.
@@ -271,6 +295,12 @@ class PromptCache {
         return &counters_.evicted_bytes;
       case Event::evicted_tokens:
         return &counters_.evicted_tokens;
+      case Event::evicted_memory:
+        return &counters_.evicted_memory;
+      case Event::no_memory:
+        return &counters_.no_memory;
+      case Event::broken:
+        return &counters_.broken;
       case Event::allocation_failed:
         return &counters_.allocation_failures;
       case Event::hit:

@@ -80,8 +80,8 @@ struct RopeOverrides {
 // Error(invalid_request) for missing or inconsistent values, naming the key.
 ModelConfig read_config(const GgufFile& file, const RopeOverrides& overrides = {});
 
-// The tokenizer.ggml.* keys, checked for consistency: throws Error(invalid_request) naming the key. Empty texts are
-// replaced by [EMPTY_id]; ids of special tokens that are not in the vocabulary are dropped with a warning.
+// The tokenizer.ggml.* keys: throws Error(invalid_request) for one that is missing or of another type, naming it. That
+// the tables fit each other is the Tokenizer's to check.
 VocabularySource read_vocabulary(const GgufFile& file);
 
 // Text of tokenizer.chat_template (or its variant tokenizer.chat_template.NAME), "" if absent.

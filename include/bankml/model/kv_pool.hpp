@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -16,13 +17,14 @@
 namespace bankml {
 
 struct KvArena;
+struct KvDeviceArena;
 class KvPool;
 
 // Which layers a block belongs to.
 enum class KvPart : std::uint8_t { full, window };
 inline constexpr std::array kKvParts = {KvPart::full, KvPart::window};
 
-// A counted reference to one block.
+// A counted reference to one block: of device memory, or of host memory, to which a KvTransport has copied it.
 class KvBlock {
  public:
   KvBlock() = default;
@@ -32,10 +34,12 @@ class KvBlock {
   ~KvBlock();
   std::byte* data() const noexcept;  // nullptr if there is none
   bool shared() const noexcept;
+  bool on_host() const noexcept;
   explicit operator bool() const noexcept { return arena_ != nullptr; }
 
  private:
   friend class KvPool;
+  friend class KvTransport;
   KvBlock(KvArena* arena, std::uint32_t index) noexcept : arena_(arena), index_(index) {}
   KvArena* arena_ = nullptr;
   std::uint32_t index_ = 0;
@@ -55,8 +59,15 @@ class KvPool {
   KvPool& operator=(const KvPool&) = delete;
 
   KvBlock allocate(KvPart part);  // contents undefined; throws Error(out_of_memory)
+  // Takes memory for so many blocks now, and never for more than `max_blocks` (0: no limit). Throws
+  // Error(out_of_memory).
+  void reserve(KvPart part, std::size_t blocks, std::size_t max_blocks);
+  // Called by allocate() when there is no block and no memory for one: whether it shall look again. Empty: nobody is
+  // asked.
+  void on_shortage(const std::function<bool()>& handler);
 
   const KvLayout& layout(int layer) const noexcept { return layouts_[static_cast<std::size_t>(layer)]; }
+  int layers() const noexcept { return static_cast<int>(layouts_.size()); }
   KvPart part_of(int layer) const noexcept { return parts_[static_cast<std::size_t>(layer)]; }
   int window() const noexcept { return window_; }  // positions that the window layers see, 0: there are none
   std::int64_t window_cells() const noexcept { return window_cells_; }
@@ -84,7 +95,7 @@ class KvPool {
   std::vector<KvPart> parts_;      // per layer
   int window_ = 0;
   std::int64_t window_cells_ = 0;
-  std::array<std::unique_ptr<KvArena>, kKvParts.size()> arenas_;
+  std::array<std::unique_ptr<KvDeviceArena>, kKvParts.size()> arenas_;
 };
 
 // Where one part of a sequence keeps its positions: cell c lies in blocks()[c / 64]. Cells are taken as the peer takes
@@ -104,6 +115,12 @@ class KvCells {
   std::int64_t first_position() const noexcept;                   // the smallest one held, -1: none
   std::int64_t count_from(std::int64_t position) const noexcept;  // positions held from this one on
   const std::vector<KvBlock>& blocks() const noexcept { return blocks_; }  // of used cells; others may be missing
+  // Appends where its blocks are, for a KvTransport to exchange them. Valid until the next change.
+  void collect_blocks(std::vector<KvBlock*>& out) {
+    for (KvBlock& block : blocks_) {
+      if (block) out.push_back(&block);
+    }
+  }
 
  private:
   friend class KvSequence;
@@ -143,6 +160,9 @@ class KvSequence {
 
   std::int64_t length() const noexcept { return length_; }
   const KvCells& part(KvPart part) const noexcept { return parts_[static_cast<std::size_t>(part)]; }
+  void collect_blocks(std::vector<KvBlock*>& out) {
+    for (KvCells& part : parts_) part.collect_blocks(out);
+  }
 
   // Forgets positions from n on; blocks that become empty at the end are given back.
   void truncate(std::int64_t n);
@@ -158,9 +178,9 @@ class KvSequence {
   KvSequence saved(const KvPool& pool) const;
   // The same of the window layers alone: a checkpoint.
   KvCells saved_window(const KvPool& pool) const;
-  // Takes over a saved state. Like the peer, puts it into successive cells, in the order of the old ones: blocks are
-  // shared where these are the old cells, otherwise rows are copied on `stream`. Throws Error(out_of_memory) and is
-  // then unchanged.
+  // Takes over a saved state, whose blocks must be on the device. Like the peer, puts it into successive cells, in the
+  // order of the old ones: blocks are shared where these are the old cells, otherwise rows are copied on `stream`.
+  // Throws Error(out_of_memory) and is then unchanged.
   void restore(const KvSequence& saved, KvPool& pool, Stream& stream);
   // Takes over a checkpoint; full layers are left as they are. Follow it by truncate().
   void restore_window(const KvCells& saved, KvPool& pool, Stream& stream);

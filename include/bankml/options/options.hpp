@@ -72,7 +72,7 @@ std::string usage();
 std::string version();
 
 // Replaces sampling defaults that no flag has set by those of the model's metadata (keys general.sampling.*,
-// docs/sampling.md 1). Values that can't be read are ignored.
+// docs/sampling.md 1). Values that can't be used are ignored.
 void apply_model_sampling(const GgufFile& file, Options& options);
 
 // The path of a model in the local hub cache, by the rules of docs/cli.md 2. `repository`: USER/NAME or

@@ -63,7 +63,7 @@ void quantize_row(CpuActivation& out, std::int64_t row, const float* x) {
   if (has(out.formats(), ActFormats::f32) && out.f32_row(row) != x) {
     std::memcpy(out.f32_row(row), x, static_cast<std::size_t>(n) * sizeof(float));
   }
-  if (has(out.formats(), ActFormats::f16)) kernel.to_f16(x, n, out.f16_row(row));
+  if (has(out.formats(), ActFormats::f16)) kernel.round_to_f16(x, n, out.f16_row(row));
   if (has(out.formats(), ActFormats::bf16)) {
     for (std::int64_t i = 0; i < n; ++i) out.bf16_row(row)[i] = to_bfloat16(x[i]);
   }

@@ -1,6 +1,6 @@
 #pragma once
 // Rows of activations in the forms that the CPU mat-muls multiply. Quantised rows are kept as planes: the integers of a
-// row one after the other, scales beside them, already widened.
+// row one after the other, scales beside them, already widened; so are the values of rows in half precision.
 #include <cstdint>
 
 #include "bankml/device/device.hpp"
@@ -20,7 +20,7 @@ class CpuActivation final : public Activation {
   const Kernels& kernels() const noexcept { return kernels_; }
 
   float* f32_row(std::int64_t row) const noexcept { return f32_ + row * dim(); }
-  half* f16_row(std::int64_t row) const noexcept { return f16_ + row * dim(); }
+  float* f16_row(std::int64_t row) const noexcept { return f16_ + row * dim(); }
   bfloat16* bf16_row(std::int64_t row) const noexcept { return bf16_ + row * dim(); }
   Q8Row q8_row(std::int64_t row) const noexcept {
     const std::int64_t blocks = dim() / 32;
@@ -34,7 +34,7 @@ class CpuActivation final : public Activation {
   const Kernels& kernels_;
   Buffer memory_;
   float* f32_ = nullptr;
-  half* f16_ = nullptr;
+  float* f16_ = nullptr;
   bfloat16* bf16_ = nullptr;
   std::int8_t* q8_ = nullptr;
   float *q8_scale_ = nullptr, *q8_scaled_sum_ = nullptr;

@@ -7,16 +7,16 @@
 inline constexpr int kTileCells = static_cast<int>(kBlockCells);
 inline constexpr int kTilePanels = kTileCells / 16;
 
-// c[r] (+)= sum over k < depth of a[r][k] * b[k], for `kVectors` panels of b side by side; b: (depth, 16) each.
+// c[r] (+)= sum over k < depth of a[r][k] * b[k], for `kVectors` panels of b, each (depth, 16), `panel` floats apart.
 template <int kRows, int kVectors, bool kAccumulate>
-inline void multiply_panels(const float* const (&a)[kRows], const float* b, int depth, float* const (&c)[kRows]) {
+inline void multiply_panels(const float* const (&a)[kRows], const float* b, std::ptrdiff_t panel, int depth,
+                            float* const (&c)[kRows]) {
   F32x16 acc[kRows][kVectors];
   BANKML_UNROLL
   for (int r = 0; r < kRows; ++r) {
     BANKML_UNROLL
     for (int p = 0; p < kVectors; ++p) acc[r][p] = kAccumulate ? load(c[r] + 16 * p) : broadcast(0.0f);
   }
-  const std::ptrdiff_t panel = static_cast<std::ptrdiff_t>(depth) * 16;
   for (int k = 0; k < depth; ++k) {
     F32x16 lanes[kVectors];
     BANKML_UNROLL
@@ -35,20 +35,19 @@ inline void multiply_panels(const float* const (&a)[kRows], const float* b, int 
   }
 }
 
-// The same over all `panels` of b, c[r] being (panels, 16).
+// The same over the first `panels` of b, c[r] being (panels, 16).
 template <int kRows, bool kAccumulate>
-inline void multiply_rows(const float* const (&a)[kRows], const float* b, int depth, int panels,
+inline void multiply_rows(const float* const (&a)[kRows], const float* b, std::ptrdiff_t panel, int depth, int panels,
                           float* const (&c)[kRows]) {
-  const std::ptrdiff_t panel = static_cast<std::ptrdiff_t>(depth) * 16;
   float* to[kRows];
   for (int p = 0; p < panels;) {
     BANKML_UNROLL
     for (int r = 0; r < kRows; ++r) to[r] = c[r] + 16 * p;
     if (p + kProductVectors <= panels) {
-      multiply_panels<kRows, kProductVectors, kAccumulate>(a, b + p * panel, depth, to);
+      multiply_panels<kRows, kProductVectors, kAccumulate>(a, b + p * panel, panel, depth, to);
       p += kProductVectors;
     } else {
-      multiply_panels<kRows, 1, kAccumulate>(a, b + p * panel, depth, to);
+      multiply_panels<kRows, 1, kAccumulate>(a, b + p * panel, panel, depth, to);
       ++p;
     }
   }
@@ -162,9 +161,12 @@ void attend_tile(TiledRow* rows, int count, const TileShape& shape, const std::b
 
   for (int next = 0; next < count;) {
     TiledRow* group[kProductRows];
-    int members = 0;
+    int members = 0, cells = 0;  // cells: none beyond is seen
     for (; next < count && members < kProductRows; ++next) {
-      if (rows[next].visible != 0) group[members++] = &rows[next];  // a row that sees nothing is left as it is
+      if (rows[next].visible == 0) continue;  // such a row is left as it is
+      group[members++] = &rows[next];
+      const int end = kTileCells - __builtin_clzll(rows[next].visible);
+      cells = end > cells ? end : cells;
     }
     if (members == 0) return;
     const float *q[kProductRows], *p[kProductRows];
@@ -175,13 +177,14 @@ void attend_tile(TiledRow* rows, int count, const TileShape& shape, const std::b
       p[r] = s[r] = scores + r * kTileCells;
       acc[r] = used ? group[r]->acc : spare_acc;
     }
-    multiply_rows<kProductRows, false>(q, k_panels, shape.head_dim_k, kTilePanels, s);
+    multiply_rows<kProductRows, false>(q, k_panels, std::ptrdiff_t{shape.head_dim_k} * 16, shape.head_dim_k,
+                                       (cells + 15) / 16, s);
     for (int r = 0; r < members; ++r) weigh_scores(s[r], *group[r], shape);
     for (int r = 0; r < members; r += 2) {
       TiledRow unused = *group[r];
       const bool pair = r + 1 < members;
       sum_weights(s[r], s[pair ? r + 1 : r], *group[r], pair ? *group[r + 1] : unused);
     }
-    multiply_rows<kProductRows, true>(p, v_panels, kTileCells, shape.head_dim_v / 16, acc);
+    multiply_rows<kProductRows, true>(p, v_panels, std::ptrdiff_t{kTileCells} * 16, cells, shape.head_dim_v / 16, acc);
   }
 }

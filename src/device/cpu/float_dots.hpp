@@ -14,32 +14,26 @@ inline void finish_one(const MatmulJob& job, std::int64_t row, int token, float 
   job.out[at] = sum;
 }
 
-// c + a * b over n elements of one row and T rows of x that are `stride` apart; one accumulator each.
-template <class T, int tokens>
-void dot_many(const T* w, const T* x, std::int64_t stride, std::int64_t n, float (&out)[tokens]) noexcept {
+// c + a * b over n elements of one row and rows of x that are `stride` apart; one accumulator each.
+template <int tokens>
+void dot_many(const bfloat16* w, const bfloat16* x, std::int64_t stride, std::int64_t n,
+              float (&out)[tokens]) noexcept {
   Simd::Sixteen acc[tokens];
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    for (std::int64_t i = 0; i < n; i += 32) {
-      const Simd::Sixteen first = Simd::firsts(w + i), second = Simd::seconds(w + i);
+  for (std::int64_t i = 0; i < n; i += 32) {
+    const Simd::Sixteen first = Simd::firsts(w + i), second = Simd::seconds(w + i);
 #pragma GCC unroll 8
-      for (int t = 0; t < tokens; ++t) {
-        const bfloat16* p = x + t * stride + i;
-        acc[t] = Simd::fma(first, Simd::firsts(p), Simd::fma(second, Simd::seconds(p), acc[t]));
-      }
-    }
-  } else {
-    for (std::int64_t i = 0; i < n; i += 16) {
-      const Simd::Sixteen row = Simd::load16(w + i);
-#pragma GCC unroll 8
-      for (int t = 0; t < tokens; ++t) acc[t] = Simd::fma(row, Simd::load16(x + t * stride + i), acc[t]);
+    for (int t = 0; t < tokens; ++t) {
+      const bfloat16* p = x + t * stride + i;
+      acc[t] = Simd::fma(first, Simd::firsts(p), Simd::fma(second, Simd::seconds(p), acc[t]));
     }
   }
 #pragma GCC unroll 8
   for (int t = 0; t < tokens; ++t) out[t] = Simd::tree16(acc[t]);
 }
 
+// Of F32 and F16; x is rounded to half already.
 template <class T>
-float dot_one(const T* w, const T* x, std::int64_t n) noexcept {
+float dot_one(const T* w, const float* x, std::int64_t n) noexcept {
   Simd::Sixteen acc[4];
   std::int64_t i = 0;
   for (; i + 64 <= n; i += 64) {
@@ -53,13 +47,12 @@ float dot_one(const T* w, const T* x, std::int64_t n) noexcept {
     return sum;
   } else {
     double total = sum;
-    for (; i < n; ++i) total += static_cast<double>(to_float(w[i]) * to_float(x[i]));
+    for (; i < n; ++i) total += static_cast<double>(to_float(w[i]) * x[i]);
     return static_cast<float>(total);
   }
 }
 
-template <>
-float dot_one(const bfloat16* w, const bfloat16* x, std::int64_t n) noexcept {
+inline float dot_one(const bfloat16* w, const bfloat16* x, std::int64_t n) noexcept {
   Simd::Sixteen acc[2];
   std::int64_t i = 0;
   for (; i + 64 <= n; i += 64) {
@@ -74,34 +67,132 @@ float dot_one(const bfloat16* w, const bfloat16* x, std::int64_t n) noexcept {
   return static_cast<float>(sum);
 }
 
-template <class T, int tokens>
-void float_tile(const MatmulJob& job, const T* w, const T* x, std::int64_t row, int token) noexcept {
+template <int tokens>
+void bfloat16_tile(const MatmulJob& job, const bfloat16* w, std::int64_t row, int token) noexcept {
   float sums[tokens];
-  dot_many(w, x + token * job.cols, job.cols, job.cols, sums);
+  dot_many(w, job.bf16 + token * job.cols, job.cols, job.cols, sums);
 #pragma GCC unroll 8
   for (int t = 0; t < tokens; ++t) finish_one(job, row, token + t, sums[t]);
 }
 
-template <class T>
-void float_matmul(const MatmulJob& job, std::int64_t row, std::int64_t row_end, int token, int token_end) {
-  const MatmulShape shape{job.rows, job.cols, job.batch, false};
-  const T* x;
-  bool many = sums_in_sixteen_lanes(shape);
-  if constexpr (std::is_same_v<T, float>) x = job.f32;
-  if constexpr (std::is_same_v<T, half>) x = job.f16;
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    x = job.bf16;
-    many = sums_pairs_in_sixteen_lanes(shape);
-  }
-  for (std::int64_t r = row; r < row_end; ++r) {
-    const T* w = reinterpret_cast<const T*>(job.quants) + r * job.cols;
+inline void bfloat16_matmul(const MatmulJob& job, std::int64_t row, std::int64_t row_end, int token, int token_end) {
+  const bool many = sums_pairs_in_sixteen_lanes({job.rows, job.cols, job.batch, false});
+  for (; row < row_end; ++row) {
+    const bfloat16* w = reinterpret_cast<const bfloat16*>(job.quants) + row * job.cols;
     int t = token;
     if (many) {
-      for (; t + 4 <= token_end; t += 4) float_tile<T, 4>(job, w, x, r, t);
-      for (; t < token_end; ++t) float_tile<T, 1>(job, w, x, r, t);
+      for (; t + 4 <= token_end; t += 4) bfloat16_tile<4>(job, w, row, t);
+      for (; t < token_end; ++t) bfloat16_tile<1>(job, w, row, t);
     } else {
-      for (; t < token_end; ++t) finish_one(job, r, t, dot_one(w, x + t * job.cols, job.cols));
+      for (; t < token_end; ++t) finish_one(job, row, t, dot_one(w, job.bf16 + t * job.cols, job.cols));
     }
+  }
+}
+
+// F32 and F16 with several tokens: sixteen lanes for each output. Four rows times three tokens fill the registers of
+// AVX2 with sums of eight lanes, so each half of the lanes passes over the row by itself. Weights are widened once for
+// many tokens, a stretch of eight rows at a time, in the order in which they are multiplied.
+inline constexpr int kTileRows = 4, kTileTokens = 3;
+inline constexpr int kPanelTokens = 48;        // their sums take 24 KiB
+inline constexpr std::int64_t kStretch = 768;  // elements: four rows of them take 12 KiB of the first cache
+
+// Registers that hold the sixteen lanes, each of which passes over the row by itself.
+inline constexpr int kLaneRegisters = 16 / Simd::kRegisterLanes;
+using WideTile = Simd::Register[kLaneRegisters][kStretch / 16][kTileRows];
+struct WideWeights {
+  WideTile of[kGroup / kTileRows];
+};
+
+// Elements [begin, begin + n) of `rows` rows, a multiple of kTileRows.
+template <class T>
+void widen_weights(const T* w, std::int64_t cols, std::int64_t rows, std::int64_t n, WideWeights& out) noexcept {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    auto& tile = out.of[r / kTileRows];
+    for (std::int64_t i = 0; i < n; i += 16) {
+      const Simd::Sixteen lanes = Simd::load16(w + r * cols + i);
+#pragma GCC unroll 2
+      for (int k = 0; k < kLaneRegisters; ++k) tile[k][i / 16][r % kTileRows] = Simd::lanes_of(lanes, k);
+    }
+  }
+}
+
+// sums (tokens, kGroup, 16) of the tile's rows = or += weights times x over n elements.
+template <int tokens>
+void float_tile(const WideTile& w, const float* x, std::int64_t cols, std::int64_t n, bool add, float* sums) noexcept {
+  for (int k = 0; k < kLaneRegisters; ++k) {
+    const int first = k * Simd::kRegisterLanes;
+    Simd::Register acc[kTileRows][tokens];
+#pragma GCC unroll 8
+    for (int r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 8
+      for (int t = 0; t < tokens; ++t) {
+        acc[r][t] = add ? Simd::load_register(sums + (t * kGroup + r) * 16 + first) : Simd::Register{};
+      }
+    }
+    const float* from = x + first;
+    for (const auto *weights_of = w[k], *end = weights_of + n / 16; weights_of != end; ++weights_of, from += 16) {
+      Simd::Register xs[tokens];
+#pragma GCC unroll 8
+      for (int t = 0; t < tokens; ++t) xs[t] = Simd::load_register(from + t * cols);
+#pragma GCC unroll 8
+      for (int r = 0; r < kTileRows; ++r) {
+        const Simd::Register weights = (*weights_of)[r];
+#pragma GCC unroll 8
+        for (int t = 0; t < tokens; ++t) acc[r][t] = Simd::register_fma(weights, xs[t], acc[r][t]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 8
+      for (int t = 0; t < tokens; ++t) Simd::store_register(sums + (t * kGroup + r) * 16 + first, acc[r][t]);
+    }
+  }
+}
+
+// Rows of a group times `tokens` tokens, at most kPanelTokens, over n elements of their rows.
+inline void float_panel(const WideWeights& w, std::int64_t rows, const float* x, std::int64_t cols, std::int64_t n,
+                        int tokens, bool add, float* sums) noexcept {
+  for (std::int64_t r = 0; r < rows; r += kTileRows) {
+    const WideTile& tile_weights = w.of[r / kTileRows];
+    float* to = sums + r * 16;
+    const auto at = [&](int t) { return x + t * cols; };
+    int t = 0;
+    for (; t + kTileTokens <= tokens; t += kTileTokens) {
+      float_tile<kTileTokens>(tile_weights, at(t), cols, n, add, to + t * kGroup * 16);
+    }
+    if (tokens - t == 2) float_tile<2>(tile_weights, at(t), cols, n, add, to + t * kGroup * 16);
+    if (tokens - t == 1) float_tile<1>(tile_weights, at(t), cols, n, add, to + t * kGroup * 16);
+  }
+}
+
+template <class T>
+void float_group(const MatmulJob& job, const float* x, std::int64_t row, int token, int token_end) noexcept {
+  const T* w = reinterpret_cast<const T*>(job.quants) + row * job.cols;
+  const std::int64_t rows = row + kGroup <= job.rows ? kGroup : job.rows - row;
+  WideWeights wide;
+  alignas(64) float sums[kPanelTokens][kGroup][16];
+  if (rows < kGroup) __builtin_memset(sums, 0, sizeof sums);
+  for (int first = token; first < token_end; first += kPanelTokens) {
+    const int tokens = first + kPanelTokens <= token_end ? kPanelTokens : token_end - first;
+    for (std::int64_t begin = 0; begin < job.cols; begin += kStretch) {
+      const std::int64_t n = begin + kStretch < job.cols ? kStretch : job.cols - begin;
+      if (first == token || job.cols > kStretch) widen_weights(w + begin, job.cols, rows, n, wide);
+      float_panel(wide, rows, x + first * job.cols + begin, job.cols, n, tokens, begin > 0, sums[0][0]);
+    }
+    for (int t = 0; t < tokens; ++t) finish(job, row / kGroup, first + t, Simd::trees16(sums[t]));
+  }
+}
+
+template <class T>
+void float_matmul(const MatmulJob& job, std::int64_t row, std::int64_t row_end, int token, int token_end) {
+  const float* x = std::is_same_v<T, half> ? job.f16 : job.f32;
+  if (sums_in_sixteen_lanes({job.rows, job.cols, job.batch, false})) {
+    for (; row < row_end; row += kGroup) float_group<T>(job, x, row, token, token_end);
+    return;
+  }
+  for (; row < row_end; ++row) {
+    const T* w = reinterpret_cast<const T*>(job.quants) + row * job.cols;
+    for (int t = token; t < token_end; ++t) finish_one(job, row, t, dot_one(w, x + t * job.cols, job.cols));
   }
 }
 

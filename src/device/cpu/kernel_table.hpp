@@ -9,7 +9,7 @@ namespace {
 inline MatmulKernel simd_matmul(DType type, bool packed) {
   if (type == DType::f32) return float_matmul<float>;
   if (type == DType::f16) return float_matmul<half>;
-  if (type == DType::bf16) return float_matmul<bfloat16>;
+  if (type == DType::bf16) return bfloat16_matmul;
   MatmulKernel kernel = nullptr;
   if (packed) with_block(type, [&]<class Block>() { kernel = packed_matmul<Block>; });
   return kernel;

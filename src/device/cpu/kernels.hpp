@@ -49,7 +49,7 @@ struct MatmulJob {
   Q8Row q8;
   Q8KRow q8_k;
   const float* f32;
-  const half* f16;
+  const float* f16;  // rounded to half and widened again
   const bfloat16* bf16;
   float* out;             // (batch, rows)
   const float* bias;      // (rows) or nullptr
@@ -62,7 +62,7 @@ struct MatmulJob {
 using MatmulKernel = void (*)(const MatmulJob& job, std::int64_t row, std::int64_t row_end, int token, int token_end);
 
 struct Kernels {
-  void (*to_f16)(const float* x, std::int64_t n, half* out);
+  void (*round_to_f16)(const float* x, std::int64_t n, float* out);
   void (*quantize_q8)(const float* x, std::int64_t n, const Q8Row& out);
   void (*quantize_q8_k)(const float* x, std::int64_t n, const Q8KRow& out);
   // For a packed weight or one in GGUF layout; nullptr: use the portable one, which has all.

@@ -23,6 +23,12 @@ std::int64_t divide_up(std::int64_t n, std::int64_t unit) noexcept {
   return (n + unit - 1) / unit;
 }
 
+// As the kernels read them.
+std::int64_t bytes_of_element(ActFormats format) noexcept {
+  if (format == ActFormats::f32 || format == ActFormats::f16) return sizeof(float);
+  return format == ActFormats::bf16 ? sizeof(bfloat16) : sizeof(std::int8_t);
+}
+
 // One mat-mul, cut into parts of `part_rows` x `part_tokens`.
 struct Divided {
   MatmulJob job{};
@@ -46,9 +52,11 @@ Divided divide(const MatmulOutput& output, const CpuActivation& a, int batch, co
   d.job.residual = output.residual;
   d.job.scale = output.scale;
   d.kernel = matmul_kernel(kernels, weight);
-  constexpr std::int64_t kTokenUnit = 4;  // the kernels' tile, and the groups of four of the peer
+  // A multiple of the kernels' tiles of three and of four tokens, and so of the groups of four of the peer.
+  constexpr std::int64_t kTokenUnit = 12;
+  const std::int64_t token_bytes = d.job.cols * bytes_of_element(activation_format(weight.type()));
   d.part_tokens = std::min<std::int64_t>(
-      round_up(batch, kTokenUnit), round_up(std::max<std::int64_t>(kActivationBytes / d.job.cols, 1), kTokenUnit));
+      round_up(batch, kTokenUnit), round_up(std::max<std::int64_t>(kActivationBytes / token_bytes, 1), kTokenUnit));
   const std::int64_t token_parts = divide_up(batch, d.part_tokens);
   const std::int64_t wanted = threads == 1 ? 1 : divide_up(kPartsPerThread * threads, token_parts);
   d.part_rows = round_up(divide_up(d.job.rows, wanted), kGroup);

@@ -4,6 +4,6 @@
 
 namespace bankml::avx2 {
 
-const Kernels kKernels{simd_to_f16, simd_quantize_q8, simd_quantize_q8_k, simd_matmul};
+const Kernels kKernels{simd_round_to_f16, simd_quantize_q8, simd_quantize_q8_k, simd_matmul};
 
 }  // namespace bankml::avx2

@@ -15,6 +15,6 @@
 namespace bankml::BANKML_MATMUL_AVX512 {
 
 extern const Kernels kKernels;
-const Kernels kKernels{simd_to_f16, simd_quantize_q8, simd_quantize_q8_k, simd_matmul};
+const Kernels kKernels{simd_round_to_f16, simd_quantize_q8, simd_quantize_q8_k, simd_matmul};
 
 }  // namespace bankml::BANKML_MATMUL_AVX512

@@ -48,8 +48,8 @@ void quantised_matmul(const MatmulJob& job, std::int64_t row, std::int64_t row_e
   }
 }
 
-template <class T>
-void float_matmul(const MatmulJob& job, const T* x, std::int64_t row, std::int64_t row_end, int token, int token_end) {
+template <class T, class X>
+void float_matmul(const MatmulJob& job, const X* x, std::int64_t row, std::int64_t row_end, int token, int token_end) {
   const MatmulShape shape{job.rows, job.cols, job.batch, false};
   for (std::int64_t r = row; r < row_end; ++r) {
     const T* w = reinterpret_cast<const T*>(job.quants) + r * job.cols;
@@ -60,17 +60,17 @@ void float_matmul(const MatmulJob& job, const T* x, std::int64_t row, std::int64
 MatmulKernel matmul(DType type, bool packed) {
   if (type == DType::f32) {
     return [](const MatmulJob& job, std::int64_t row, std::int64_t row_end, int token, int token_end) {
-      float_matmul(job, job.f32, row, row_end, token, token_end);
+      float_matmul<float>(job, job.f32, row, row_end, token, token_end);
     };
   }
   if (type == DType::f16) {
     return [](const MatmulJob& job, std::int64_t row, std::int64_t row_end, int token, int token_end) {
-      float_matmul(job, job.f16, row, row_end, token, token_end);
+      float_matmul<half>(job, job.f16, row, row_end, token, token_end);
     };
   }
   if (type == DType::bf16) {
     return [](const MatmulJob& job, std::int64_t row, std::int64_t row_end, int token, int token_end) {
-      float_matmul(job, job.bf16, row, row_end, token, token_end);
+      float_matmul<bfloat16>(job, job.bf16, row, row_end, token, token_end);
     };
   }
   MatmulKernel kernel = nullptr;
@@ -79,12 +79,12 @@ MatmulKernel matmul(DType type, bool packed) {
   return kernel;
 }
 
-void to_f16(const float* x, std::int64_t n, half* out) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = to_half(x[i]);
+void round_to_f16(const float* x, std::int64_t n, float* out) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = to_float(to_half(x[i]));
 }
 
 }  // namespace
 
-const Kernels kKernels{to_f16, reference_quantize_q8, reference_quantize_q8_k, matmul};
+const Kernels kKernels{round_to_f16, reference_quantize_q8, reference_quantize_q8_k, matmul};
 
 }  // namespace bankml::portable

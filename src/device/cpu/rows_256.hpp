@@ -100,6 +100,14 @@ struct Rows256 {
   static Rows mul(Rows a, Rows b) noexcept { return _mm256_mul_ps(a, b); }
   static Rows fma(Rows a, Rows b, Rows c) noexcept { return _mm256_fmadd_ps(a, b, c); }
 
+  // T16 of eight rows of sixteen lanes at once.
+  static Rows trees16(const float (&lanes)[8][16]) noexcept {
+    __m256 folded[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) folded[i] = _mm256_add_ps(_mm256_loadu_ps(lanes[i]), _mm256_loadu_ps(lanes[i] + 8));
+    return tree8(folded);
+  }
+
   static IntRows int_zero() noexcept { return _mm256_setzero_si256(); }
   static IntRows int_broadcast(std::int32_t x) noexcept { return _mm256_set1_epi32(x); }
   static IntRows int_add(IntRows a, IntRows b) noexcept { return _mm256_add_epi32(a, b); }
@@ -189,12 +197,10 @@ inline float quotient(float n, float max) noexcept {
   return max != 0 && __builtin_fabsf(q) <= 0x1.fffffep127f ? q : 0.0f;
 }
 
-inline void simd_to_f16(const float* x, std::int64_t n, half* out) {
+inline void simd_round_to_f16(const float* x, std::int64_t n, float* out) {
   std::int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0));
-  }
-  for (; i < n; ++i) out[i] = to_half(x[i]);
+  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0)));
+  for (; i < n; ++i) out[i] = to_float(to_half(x[i]));
 }
 
 inline void simd_quantize_q8(const float* x, std::int64_t n, const Q8Row& out) {

@@ -146,6 +146,13 @@ struct Simd : Rows256 {
   static Sixteen load16(const half* p) noexcept {
     return {widen(p), widen(p + 8)};
   }
+  // As many float lanes as one register holds.
+  using Register = __m256;
+  static constexpr int kRegisterLanes = 8;
+  static Register lanes_of(Sixteen a, int register_index) noexcept { return register_index == 0 ? a.low : a.high; }
+  static Register load_register(const float* p) noexcept { return _mm256_loadu_ps(p); }
+  static void store_register(float* p, Register a) noexcept { _mm256_storeu_ps(p, a); }
+  static Register register_fma(Register a, Register b, Register c) noexcept { return _mm256_fmadd_ps(a, b, c); }
   // Of sixteen pairs the first, or second, elements.
   static Sixteen firsts(const bfloat16* p) noexcept {
     return pick<false>(p);

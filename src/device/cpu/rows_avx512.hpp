@@ -140,6 +140,13 @@ struct Simd : Rows256 {
   static Sixteen load16(const half* p) noexcept {
     return {join_floats(widen(p), widen(p + 8))};
   }
+  // As many float lanes as one register holds.
+  using Register = __m512;
+  static constexpr int kRegisterLanes = 16;
+  static Register lanes_of(Sixteen a, int) noexcept { return a.lanes; }
+  static Register load_register(const float* p) noexcept { return _mm512_loadu_ps(p); }
+  static void store_register(float* p, Register a) noexcept { _mm512_storeu_ps(p, a); }
+  static Register register_fma(Register a, Register b, Register c) noexcept { return _mm512_fmadd_ps(a, b, c); }
   // Of sixteen pairs the first, or second, elements.
   static Sixteen firsts(const bfloat16* p) noexcept {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(load512(p), 16))};

@@ -11,9 +11,17 @@ std::unique_ptr<Ops> make_ops(Device& device) {
   return std::make_unique<GpuOps>(device);
 }
 
-std::unique_ptr<Weight> make_experts(Device& device, DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data,
-                                     std::size_t stride) {
-  return WeightLoader(device).load(type, experts, rows, cols, data, stride);
+void DeleteWeightLoader::operator()(WeightLoader* loader) const noexcept {
+  delete loader;
+}
+
+WeightLoaderPtr make_weight_loader(Device& device) {
+  return WeightLoaderPtr(new WeightLoader(device));
+}
+
+std::unique_ptr<Weight> make_experts(WeightLoader& loader, DType type, int experts, std::int64_t rows, std::int64_t cols,
+                                     const std::byte* data, std::size_t stride) {
+  return loader.load(type, experts, rows, cols, data, stride);
 }
 
 std::unique_ptr<ExpertChoice> make_expert_choice(Device& device, int max_rows, int experts, int used) {

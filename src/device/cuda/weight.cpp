@@ -13,7 +13,7 @@
 namespace KERNEL_NAMESPACE {
 namespace {
 
-constexpr std::size_t kStagingBytes = std::size_t{16} << 20;
+constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // of each of two pieces
 constexpr std::size_t kAlignment = 256;       // of planes
 constexpr std::size_t kThreadBytes = 1 << 20;  // of a piece, below which a thread of its own costs more than it saves
 constexpr unsigned kMaxThreads = 16;
@@ -143,6 +143,14 @@ std::unique_ptr<Weight> WeightLoader::load(DType type, int experts, std::int64_t
   auto* const base = memory.as<std::uint8_t>();
   const WeightPlanes planes{type, rows, static_cast<int>(cols), base, base + high, base + sub, base + scale};
 
+  // Copies under way end before the memory does, and an error doesn't stay with the stream.
+  const auto settle = [](Stream* stream) {
+    try {
+      stream->synchronize();
+    } catch (const Error&) {  // told already
+    }
+  };
+  const std::unique_ptr<Stream, decltype(settle)> guard(stream_.get(), settle);
   const std::size_t per_piece = (kStagingBytes - 4 * kAlignment) / (staged - 4 * kAlignment);
   for (std::size_t first = 0, count = 0, piece = 0; first < n; first += count, ++piece) {
     const std::size_t in_expert = first % rows_each;

@@ -30,7 +30,7 @@ export class Conversation {
   }
 
   get title() {
-    const first = this.messages.find((message) => message.role === "user")?.content.replace(/\s+/g, " ").trim();
+    const first = this.messages.find((message) => message.role === "user")?.content.replace(/[`#*\s]+/g, " ").trim();
     if (!first) return `Conversation ${this.number}`;
     return first.length > kTitleLength ? `${first.slice(0, kTitleLength - 1).trimEnd()}…` : first;
   }
@@ -137,8 +137,7 @@ export class Conversation {
       thinking.addEventListener("toggle", () => (this.thinkingOpen = thinking.open));
       made.append(thinking);
     }
-    if (message.role === "user") made.append(element("p", "", message.content));
-    else made.append(...formatted(message.content));
+    made.append(...formatted(message.content));
     if (message.waiting) made.append(element("p", "note waiting", message.waiting));
     if (message.timings) made.append(element("p", "note", timingsText(message.timings)));
     if (message.note) made.append(this.noteElement(message));
@@ -196,7 +195,7 @@ export class Conversation {
     return {messages, stream: true, timings_per_token: true, return_progress: true, ...sampling};
   }
 
-  // Asks for the answer to the last message and shows it as it comes.
+  // Asks for an answer to the last message and shows it as it comes.
   async answer() {
     const body = this.request();
     const message = {role: "assistant", content: "", waiting: "waiting for its turn", unfinished: true};
@@ -205,15 +204,11 @@ export class Conversation {
     this.setRunning(true);
     this.showAll();
     this.callbacks.asked(this);
-    let drawing = false;
-    const draw = () => {
-      if (drawing) return;
-      drawing = true;
-      requestAnimationFrame(() => {
-        drawing = false;
-        if (this.messages.at(-1) === message) this.showLast();
-      });
-    };
+    const draw = drawnAtLeisure(() => {
+      if (!this.running) return;
+      this.showLast();
+      this.callbacks.progressed(this);
+    });
     try {
       for await (const event of postStream("v1/chat/completions", body, this.running.signal)) {
         this.take(message, event);
@@ -242,7 +237,6 @@ export class Conversation {
       message.timings = this.timings = event.timings;
       this.task = event.timings.id_task;
     }
-    this.callbacks.progressed(this);
   }
 
   fail(message, error) {
@@ -265,6 +259,27 @@ export class Conversation {
     this.column.scrollIntoView({block: "nearest", inline: "start"});
     this.input.focus({preventScroll: true});
   }
+}
+
+// A function that asks for a call of `draw` at the next frame, but leaves most of the time to others: a long answer takes
+// longer to show than a token to come.
+function drawnAtLeisure(draw) {
+  const kPause = 4;  // times as long as the drawing
+  let waiting = false, earliest = 0;
+  const run = () => requestAnimationFrame((now) => {
+    if (now < earliest) {
+      setTimeout(run, earliest - now);
+      return;
+    }
+    waiting = false;
+    draw();
+    const end = performance.now();
+    earliest = end + kPause * (end - now);
+  });
+  return () => {
+    if (!waiting) run();
+    waiting = true;
+  };
 }
 
 // An answer that was being made when the page was left.

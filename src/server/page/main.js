@@ -97,6 +97,7 @@ function answered(conversation, timings) {
     totals.reused += timings.cache_n;
     totals.computed += timings.prompt_n;
     lastSwitch = {conversation, timings};
+    progressed(conversation);
   }
   save();
   wakeUp();

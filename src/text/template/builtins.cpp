@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <ctime>
-#include <iterator>
 #include <limits>
 
 #include "text/template/text_form.hpp"
@@ -126,12 +125,6 @@ constexpr Builtin kTexts[] = {{"safe", run_safe}};
 constexpr Builtin kDefault[] = {{"default", run_default}, {"d", run_default}};
 constexpr Builtin kShared[] = {{"string", run_string}, {"tojson", run_tojson}};
 constexpr std::array<std::string_view, 6> kTextFilters{"upper", "lower", "title", "capitalize", "strip", "trim"};
-
-template <class Table>
-const Builtin* find_in(const Table& table, std::string_view name) {
-  const auto* it = std::find_if(std::begin(table), std::end(table), [&](const Builtin& b) { return b.name == name; });
-  return it == std::end(table) ? nullptr : it;
-}
 
 const Builtin* find_typed(const Value& self, std::string_view name) {
   switch (self.kind()) {
@@ -283,13 +276,18 @@ const Builtin* find_method(const Value& self, std::string_view name) {
   return find_in(kShared, name);
 }
 
+Value run_builtin(const Builtin& builtin, Call& call) {
+  if (call.self.is(Kind::text)) call.heap.work_on(call.self.text().size());
+  return builtin.run(call);
+}
+
 Value run_filter(Call& call) {
   if (call.name == "selectattr") call.self.mark_array();  // also where it is about to fail
-  if (const Builtin* method = find_method(call.self, call.name)) return method->run(call);
+  if (const Builtin* method = find_method(call.self, call.name)) return run_builtin(*method, call);
   const bool text_filter = std::find(kTextFilters.begin(), kTextFilters.end(), call.name) != kTextFilters.end();
   if (text_filter && !call.self.is(Kind::function)) {
     call.self = run_string(call);
-    return find_string_method(call.name)->run(call);
+    return run_builtin(*find_string_method(call.name), call);
   }
   if (call.self.is(Kind::dict) && call.name == "count") return find_dict_method("length")->run(call);
   throw RenderError(fmt::format("no filter '{}' for {}", call.name, kind_name(call.self)));
@@ -301,7 +299,7 @@ bool contains(Heap& heap, const Value& needle, const Value& haystack) {
       return false;
     case Kind::text:
       if (!needle.is(Kind::text)) break;
-      heap.work(static_cast<std::int64_t>(haystack.text().size() / 64));
+      heap.work_on_search(haystack.text().size(), needle.text().size());
       return haystack.text().find(needle.text()) != std::string_view::npos;
     case Kind::list:
       if (needle.is(Kind::undefined)) break;
@@ -315,7 +313,8 @@ bool contains(Heap& heap, const Value& needle, const Value& haystack) {
   throw RenderError(fmt::format("can't look for {} in {}", kind_name(needle), kind_name(haystack)));
 }
 
-bool ordered_before(const Value& a, const Value& b) {
+bool ordered_before(Heap& heap, const Value& a, const Value& b) {
+  heap.work();
   const auto rank = [](const Value& v) {
     if (v.is_number()) return v.is(Kind::floating) && std::isnan(v.floating()) ? 0 : 1;
     return v.is(Kind::boolean) ? 2 : v.is(Kind::text) ? 3 : 4;
@@ -323,7 +322,9 @@ bool ordered_before(const Value& a, const Value& b) {
   if (rank(a) != rank(b)) return rank(a) < rank(b);
   if (rank(a) == 1) return a.number() < b.number();
   if (rank(a) == 2) return a.boolean() < b.boolean();
-  return rank(a) == 3 && a.text() < b.text();
+  if (rank(a) != 3) return false;
+  heap.work_on(std::min(a.text().size(), b.text().size()));
+  return a.text() < b.text();
 }
 
 Value slice(Heap& heap, const Value& object, const Value* start, const Value* stop, const Value* step) {

@@ -1,6 +1,8 @@
 #pragma once
 // Functions, filters, methods and tests that templates can name (docs/chat-templates.md 3.5). A filter is a method of
 // the operand's type.
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,8 +34,16 @@ struct Builtin {
 };
 
 // Null if there is none of that name.
+template <class Table>
+const Builtin* find_in(const Table& table, std::string_view name) {
+  const auto* it = std::find_if(std::begin(table), std::end(table), [&](const Builtin& b) { return b.name == name; });
+  return it == std::end(table) ? nullptr : it;
+}
 const Builtin* find_global(std::string_view name);
 const Builtin* find_method(const Value& self, std::string_view name);
+// Runs a function, filter or method that is applied to `call.self`. What it does to each byte of a text is counted
+// here.
+Value run_builtin(const Builtin& builtin, Call& call);
 // `call.self | call.name(...)`: a method of the type, or a string filter on the text of anything else. Unknown: an
 // error.
 Value run_filter(Call& call);
@@ -44,7 +54,7 @@ bool run_test(Heap& heap, std::string_view name, const Value& value, const std::
 // `needle in haystack`
 bool contains(Heap& heap, const Value& needle, const Value& haystack);
 // A total order for sort, min and max: numbers, booleans, strings by byte, then the rest (all equal).
-bool ordered_before(const Value& a, const Value& b);
+bool ordered_before(Heap& heap, const Value& a, const Value& b);
 // object[start:stop:step] of a list or string; parts are null where left out. Bytes of strings.
 Value slice(Heap& heap, const Value& object, const Value* start, const Value* stop, const Value* step);
 // Cut towards zero; what does not fit gives the lowest integer, as the conversion instruction of x86 does.

@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "text/template/builtins.hpp"
@@ -13,6 +12,7 @@ namespace {
 
 // Member `attribute` of a dict, or element of a list where it is a number; undefined if there is none.
 Value attribute_of(Call& call, const Value& item, const Value& attribute) {
+  call.heap.work();
   if (item.is(Kind::dict)) {
     const Value* found = call.heap.find(item.dict(), attribute);
     return found ? *found : Value();
@@ -55,6 +55,7 @@ Value run_join(Call& call) {
       call.fail(fmt::format("elements must be strings or numbers, not {}", kind_name(part)));
     }
     if (!std::exchange(first, false)) out += separator;
+    call.heap.work();
     append_text(part, out, call.heap);
   }
   return call.heap.make_text(std::move(out));
@@ -108,9 +109,8 @@ Value run_sort(Call& call) {
   for (const Value& item : call.self.list().items) {
     keyed.emplace_back(attribute ? attribute_of(call, item, *attribute) : item, item);
   }
-  call.heap.work(static_cast<std::int64_t>(8 * keyed.size()));
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    return reverse ? ordered_before(b.first, a.first) : ordered_before(a.first, b.first);
+    return reverse ? ordered_before(call.heap, b.first, a.first) : ordered_before(call.heap, a.first, b.first);
   });
   List* result = call.heap.make_list();
   for (auto& entry : keyed) call.heap.append(*result, std::move(entry.second));
@@ -126,12 +126,14 @@ Value run_reverse(Call& call) {
 Value run_min(Call& call) {
   if (call.argument(2, "attribute")) call.fail("has no attribute argument");
   const auto& items = call.self.list().items;
-  return items.empty() ? Value() : *std::min_element(items.begin(), items.end(), ordered_before);
+  const auto before = [&](const Value& a, const Value& b) { return ordered_before(call.heap, a, b); };
+  return items.empty() ? Value() : *std::min_element(items.begin(), items.end(), before);
 }
 Value run_max(Call& call) {
   if (call.argument(2, "attribute")) call.fail("has no attribute argument");
   const auto& items = call.self.list().items;
-  return items.empty() ? Value() : *std::max_element(items.begin(), items.end(), ordered_before);
+  const auto before = [&](const Value& a, const Value& b) { return ordered_before(call.heap, a, b); };
+  return items.empty() ? Value() : *std::max_element(items.begin(), items.end(), before);
 }
 
 Value run_append(Call& call) {
@@ -203,11 +205,10 @@ Value run_dictsort(Call& call) {
   const bool by_value = by && by->is(Kind::text) && by->text() == "value";
   const bool reverse = call.flag(2, "reverse");
   auto entries = call.self.dict().entries;
-  call.heap.work(static_cast<std::int64_t>(8 * entries.size()));
   std::stable_sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
     const auto& x = by_value ? a.second : a.first;
     const auto& y = by_value ? b.second : b.first;
-    return reverse ? ordered_before(y, x) : ordered_before(x, y);
+    return reverse ? ordered_before(call.heap, y, x) : ordered_before(call.heap, x, y);
   });
   Dict* result = call.heap.make_dict();
   for (auto& [key, value] : entries) call.heap.add_new(*result, std::move(key), std::move(value));
@@ -225,12 +226,6 @@ constexpr Builtin kDictMethods[] = {
     {"get", run_get},           {"keys", run_keys},          {"values", run_values},  {"items", run_items},
     {"dictsort", run_dictsort}, {"length", run_dict_length}, {"join", run_dict_join},
 };
-
-template <class Table>
-const Builtin* find_in(const Table& table, std::string_view name) {
-  const auto* it = std::find_if(std::begin(table), std::end(table), [&](const Builtin& b) { return b.name == name; });
-  return it == std::end(table) ? nullptr : it;
-}
 
 }  // namespace
 

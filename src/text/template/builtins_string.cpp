@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <iterator>
 
 #include "text/template/builtins.hpp"
 #include "text/template/text_form.hpp"
@@ -90,6 +89,7 @@ Value split(Call& call, bool from_right) {
     call.fail(fmt::format("the limit must be an integer, not {}", kind_name(*limit)));
   std::int64_t left = limit ? limit->integer() : -1;
 
+  call.heap.work_on_search(call.self.text().size(), separator.size());
   List* parts = call.heap.make_list();
   std::string_view rest = call.self.text();
   for (; left != 0; --left) {
@@ -126,6 +126,7 @@ Value run_replace(Call& call) {
     }
     out += to;
   } else {
+    call.heap.work_on_search(text.size(), from.size());
     for (std::size_t hit; (hit = text.find(from, at)) != std::string_view::npos; at = hit + from.size()) {
       out.append(text.substr(at, hit - at)).append(to);
       check();
@@ -233,9 +234,7 @@ constexpr Builtin kMethods[] = {
 }  // namespace
 
 const Builtin* find_string_method(std::string_view name) {
-  const auto* it =
-      std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Builtin& b) { return b.name == name; });
-  return it == std::end(kMethods) ? nullptr : it;
+  return find_in(kMethods, name);
 }
 
 }  // namespace bankml::jinja

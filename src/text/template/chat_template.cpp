@@ -98,7 +98,8 @@ Variables read_variables(const json::object& server, const json::object& request
   Variables variables{merged_kwargs(server, request), thinks, {}};
   if (const json::value* given = variables.kwargs.if_contains("enable_thinking")) {
     // Only a text is refused: most often it is a flag in quotes. Other types leave the server's choice.
-    if (given->is_string()) throw Error(ErrorKind::invalid_request, "enable_thinking must be true or false, not a text");
+    if (given->is_string())
+      throw Error(ErrorKind::invalid_request, "enable_thinking must be true or false, not a text");
     if (given->is_bool()) variables.enable_thinking = given->get_bool();
   }
   for (const json::object* source : {&std::as_const(variables.kwargs), &request}) {
@@ -119,7 +120,7 @@ Variables read_variables(const json::object& server, const json::object& request
 struct ChatTemplate::Impl {
   std::string source;
   TemplateOptions options;
-  jinja::Limits limits;
+  static constexpr jinja::Limits limits{};
   jinja::Program program;  // of the template, also where a built-in format is used: its caps are shown
   std::optional<jinja::Program> format;
   TemplateCaps caps;
@@ -130,9 +131,9 @@ struct ChatTemplate::Impl {
       : source(text.empty() || text == "chatml" ? kChatMl : text),
         options(std::move(given)),
         program(jinja::parse(source, limits)) {
-    caps = jinja::probe_capabilities(program, limits);
+    caps = jinja::probe_capabilities(program, jinja::kTrialLimits);
     if (options.jinja) {
-      user_marker = trimmed(jinja::probe_user_prefix(program, limits));
+      user_marker = trimmed(jinja::probe_user_prefix(program, jinja::kTrialLimits));
       think = find_think_tags();
       return;
     }
@@ -146,9 +147,9 @@ struct ChatTemplate::Impl {
   }
 
   // One rendering, with BOS and EOS taken off where the tokenizer adds them.
-  std::string render_text(const jinja::ChatRequest& chat, const Variables& variables, bool generation_prompt) const
-      try {
-    jinja::Heap heap(limits);
+  std::string render_text(const jinja::ChatRequest& chat, const Variables& variables, bool generation_prompt,
+                          const jinja::Limits& bounds = limits) const try {
+    jinja::Heap heap(bounds);
     jinja::Interpreter interpreter(program, heap);
     interpreter.set("messages", jinja::messages_value(heap, chat.messages, caps));
     interpreter.set("bos_token", jinja::Value::borrowed(options.bos_token));
@@ -182,8 +183,8 @@ struct ChatTemplate::Impl {
       interpreter.set(drop, !keep);
   }
 
-  // By a trial rendering of an assistant's message with reasoning. Both empty: the template does not render it. Only the
-  // start empty: the generation prompt opens the block, and there is nothing to put around a continued message.
+  // By a trial rendering of an assistant's message with reasoning. Both empty: the template does not render it. Only
+  // the start empty: the generation prompt opens the block, and there is nothing to put around a continued message.
   ThinkTags find_think_tags() const {
     if (source.find(kChannelMark) != std::string::npos) {
       return {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"};
@@ -195,7 +196,7 @@ struct ChatTemplate::Impl {
     try {
       jinja::ChatRequest chat = jinja::read_chat_request(request.as_object(), false);
       jinja::adapt_messages(chat, caps, true);
-      const std::string text = render_text(chat, Variables{{}, true, {}}, false);
+      const std::string text = render_text(chat, Variables{{}, true, {}}, false, jinja::kTrialLimits);
       const std::size_t at = text.find(kReasoning);
       if (at != std::string::npos) {
         const std::string_view start = trailing_tag(std::string_view(text).substr(0, at));
@@ -216,8 +217,11 @@ struct ChatTemplate::Impl {
     try {
       jinja::ChatRequest chat = jinja::read_chat_request(request.as_object(), false);
       jinja::adapt_messages(chat, caps, true);
-      const std::string off = render_text(chat, Variables{{}, false, {}}, true);
-      if (off == render_text(chat, Variables{{}, true, {}}, true)) return {};
+      const auto render_trial = [&](bool thinks) {
+        return render_text(chat, Variables{{}, thinks, {}}, true, jinja::kTrialLimits);
+      };
+      const std::string off = render_trial(false);
+      if (off == render_trial(true)) return {};
       const std::string end(trimmed(trailing_tag(off)));
       if (end.size() < 2 || end[1] != '/') return {};
       const std::string start = end.substr(0, 1) + end.substr(2);
@@ -228,8 +232,8 @@ struct ChatTemplate::Impl {
     return {};
   }
 
-  // A message at the end that is the assistant's stays: built-in formats can't leave it open. Nothing is asked to follow
-  // it.
+  // A message at the end that is the assistant's stays: built-in formats can't leave it open. Nothing is asked to
+  // follow it.
   RenderedPrompt render_builtin(jinja::ChatRequest chat) const {
     if (chat.continued) chat.messages.push_back(std::move(*chat.continued));
     jinja::Heap heap(limits);

@@ -112,14 +112,15 @@ Interpreter::Flow Interpreter::exec_node(const For& loop) {
   const Value iterable = eval(*loop.iterable);
   bool completed = false;
   {
-    Scope scope = *scope_;  // one for the whole loop: what an iteration sets, the next ones see
-    const InScope inner(*this, scope);
-    const std::vector<Value> items = loop_items(loop, iterable);
+    ScopeCopy scope(heap_, *scope_);  // one for the whole loop: what an iteration sets, the next ones see
+    const InScope inner(*this, scope.values);
+    Held held(heap_);
+    const std::vector<Value> items = loop_items(loop, iterable, held);
     LoopState state(heap_, items);
     for (std::size_t i = 0; i < items.size(); ++i) {
       heap_.loop_step();
       unpack(loop.targets, items[i]);
-      scope[program_.loop_slot] = state.at(i);
+      scope.values[program_.loop_slot] = state.at(i);
       const Flow flow = exec(loop.body);
       if (flow == Flow::break_loop) break;
       completed = completed || flow == Flow::next;
@@ -129,19 +130,20 @@ Interpreter::Flow Interpreter::exec_node(const For& loop) {
 }
 
 // The elements that the loop visits: a copy, so that the body may change the list.
-std::vector<Value> Interpreter::loop_items(const For& loop, const Value& iterable) {
+std::vector<Value> Interpreter::loop_items(const For& loop, const Value& iterable, Held& held) {
   std::vector<Value> items;
   iterable.mark_array();
   if (iterable.is(Kind::list)) {
+    held.add(iterable.list().items.size() * sizeof(Value));
     items = iterable.list().items;
   } else if (iterable.is(Kind::dict)) {
+    held.add(iterable.dict().entries.size() * sizeof(Value));
     for (const auto& [key, value] : iterable.dict().entries) {
       items.push_back(loop.targets.size() == 1 ? key : Value(heap_.make_list({key, value}, true)));
     }
   } else if (!iterable.is(Kind::undefined)) {
     throw RenderError(fmt::format("for expects a list or a dict, not {}", kind_name(iterable)));
   }
-  heap_.work(static_cast<std::int64_t>(items.size() / 8));
   if (loop.condition) {
     std::erase_if(items, [&](const Value& item) {
       heap_.loop_step();

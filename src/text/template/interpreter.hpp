@@ -28,6 +28,13 @@ class Interpreter {
   struct CallArguments {
     std::vector<Value> positional;
     std::vector<std::pair<std::string_view, Value>> named;
+    Held held;  // the memory of both
+  };
+  // A copy of the variables for a block or a macro to change.
+  struct ScopeCopy {
+    ScopeCopy(Heap& heap, const Scope& scope) : held(heap, scope.size() * sizeof(Value)), values(scope) {}
+    Held held;
+    Scope values;
   };
 
   Flow exec(const Body& body);
@@ -43,7 +50,7 @@ class Interpreter {
   Value capture(const Body& body);
   void assign(const Expression& target, Value value);
   void unpack(const std::vector<std::size_t>& slots, const Value& value);
-  std::vector<Value> loop_items(const For& loop, const Value& iterable);
+  std::vector<Value> loop_items(const For& loop, const Value& iterable, Held& held);
   Value call_macro(const Function& function, const CallArguments& arguments, const Value& caller);
   void bind(const std::vector<Parameter>& parameters, const CallArguments& arguments, std::string_view name,
             Scope& inner);
@@ -100,7 +107,6 @@ class Interpreter::InScope {
  public:
   InScope(Interpreter& interpreter, Scope& scope) : interpreter_(interpreter), outer_(interpreter.scope_) {
     interpreter_.scope_ = &scope;
-    interpreter_.heap_.work(static_cast<std::int64_t>(scope.size() / 8));
   }
   ~InScope() { interpreter_.scope_ = outer_; }
   InScope(const InScope&) = delete;

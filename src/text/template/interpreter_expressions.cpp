@@ -35,6 +35,7 @@ Value Interpreter::eval_node(const Name& name) {
 }
 
 Value Interpreter::eval_node(const ListLiteral& list) {
+  const Held held(heap_, list.items.size() * sizeof(Value));
   std::vector<Value> items;
   items.reserve(list.items.size());
   for (const ExpressionPtr& item : list.items) items.push_back(eval(*item));
@@ -60,12 +61,14 @@ Value Interpreter::eval_node(const Sign& sign) {
 Value Interpreter::eval_node(const Chain& chain) {
   Value left = eval(*chain.first);
   std::string text;  // the left side, while it is a concatenation in progress
+  Held held(heap_);
   bool concatenating = false;
   for (const auto& [op, operand] : chain.rest) {
     const Value right = eval(*operand);
     if ((concatenating && (op == Operator::add || op == Operator::concat)) || is_concatenation(op, left, right)) {
       if (!std::exchange(concatenating, true)) append_operand(left, text, heap_);
       append_operand(right, text, heap_);
+      held.grow_to(text.size());
       continue;
     }
     if (std::exchange(concatenating, false)) left = heap_.make_text(std::exchange(text, {}));
@@ -97,7 +100,7 @@ Value Interpreter::eval_node(const Member& member) {
     function.self = object;
     return heap_.make_function(std::move(function));
   }
-  Value value = jinja::member(object, member.name);
+  Value value = jinja::member(heap_, object, member.name);
   value.mark_read();
   return value;
 }
@@ -150,15 +153,16 @@ Value Interpreter::eval_node(const Test& test) {
 // Calls
 
 Interpreter::CallArguments Interpreter::eval_arguments(const Arguments& arguments) {
-  CallArguments result;
+  const std::size_t listed = arguments.positional.size() + 2 * arguments.named.size();
+  CallArguments result{{}, {}, Held(heap_, listed * sizeof(Value))};
   for (const Argument& argument : arguments.positional) {
     Value value = eval(*argument.value);
     if (!argument.spread) {
       result.positional.push_back(std::move(value));
     } else if (value.is(Kind::list)) {
       const auto& items = value.list().items;
+      result.held.add(items.size() * sizeof(Value));
       result.positional.insert(result.positional.end(), items.begin(), items.end());
-      heap_.work(static_cast<std::int64_t>(items.size() / 8));
     } else {
       throw RenderError(fmt::format("* expects a list, not {}", kind_name(value)));
     }
@@ -178,9 +182,9 @@ Value Interpreter::eval_call(const CallExpression& call, const Value& caller) {
     if (const Builtin* method = find_method(object, member->name)) {
       CallArguments arguments = eval_arguments(call.arguments);
       Call bound{heap_, method->name, std::move(object), std::move(arguments.positional), std::move(arguments.named)};
-      return method->run(bound);
+      return run_builtin(*method, bound);
     }
-    const Value callee = jinja::member(object, member->name);
+    const Value callee = jinja::member(heap_, object, member->name);
     if (!callee.is(Kind::function)) {
       throw RenderError(fmt::format("{} has no method '{}'", kind_name(object), member->name));
     }
@@ -198,28 +202,27 @@ Value Interpreter::eval_call(const CallExpression& call, const Value& caller) {
 Value Interpreter::invoke(const Function& function, CallArguments arguments, const Value& caller) {
   if (!function.builtin) return call_macro(function, arguments, caller);
   Call call{heap_, function.builtin->name, function.self, std::move(arguments.positional), std::move(arguments.named)};
-  return function.builtin->run(call);
+  return run_builtin(*function.builtin, call);
 }
 
 Value Interpreter::call_macro(const Function& function, const CallArguments& arguments, const Value& caller) {
   heap_.loop_step();
   heap_.check_depth(++macro_depth_);
-  Scope inner;
+  // Dynamic scoping: a macro sees what its caller sees. caller() sees what its block does.
+  ScopeCopy inner(heap_, function.macro ? *scope_ : *function.scope);
   const Body* body = nullptr;
   if (function.macro) {
-    inner = *scope_;  // dynamic scoping: a macro sees what its caller sees
-    bind(function.macro->parameters, arguments, function.macro->name, inner);
-    if (!caller.is(Kind::undefined)) inner[program_.caller_slot] = caller;
+    bind(function.macro->parameters, arguments, function.macro->name, inner.values);
+    if (!caller.is(Kind::undefined)) inner.values[program_.caller_slot] = caller;
     body = &function.macro->body;
   } else {
-    inner = *function.scope;
-    bind(function.call_block->parameters, arguments, "caller", inner);
+    bind(function.call_block->parameters, arguments, "caller", inner.values);
     body = &function.call_block->body;
   }
   const int line = line_;
   Value text;
   {
-    const InScope scope(*this, inner);
+    const InScope scope(*this, inner.values);
     text = capture(*body);
   }
   line_ = line;

@@ -125,9 +125,9 @@ std::optional<Value> element(Heap& heap, const Value& object, const Value& index
   throw RenderError(fmt::format("{} can't be indexed by {}", kind_name(object), kind_name(index)));
 }
 
-Value member(const Value& object, std::string_view name) {
+Value member(Heap& heap, const Value& object, std::string_view name) {
   if (object.is(Kind::function)) throw RenderError(fmt::format("a function has no member '{}'", name));
-  const Value* found = object.is(Kind::dict) ? object.dict().find(name) : nullptr;
+  const Value* found = object.is(Kind::dict) ? heap.find(object.dict(), name) : nullptr;
   return found ? *found : Value();
 }
 

@@ -11,6 +11,6 @@ Value binary(Heap& heap, Operator op, const Value& a, const Value& b);
 // object[index] of data; absent where the object has no such element. Methods are the interpreter's business.
 std::optional<Value> element(Heap& heap, const Value& object, const Value& index);
 // object.name of data; undefined where there is none.
-Value member(const Value& object, std::string_view name);
+Value member(Heap& heap, const Value& object, std::string_view name);
 
 }  // namespace bankml::jinja

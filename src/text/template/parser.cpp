@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bankml/base/error.hpp"
 #include "text/template/expression_parser.hpp"
 
 namespace bankml::jinja {
@@ -187,6 +188,10 @@ class Parser : private ExpressionParser {
 }  // namespace
 
 Program parse(std::string_view source, const Limits& limits) {
+  if (source.size() > limits.source) {
+    throw Error(ErrorKind::invalid_request,
+                fmt::format("chat template: expected at most {} bytes, found {}", limits.source, source.size()));
+  }
   return Parser(source, limits).run();
 }
 

@@ -28,6 +28,7 @@ struct Question {
   std::string_view text() const {
     if (!value.is(Kind::text))
       throw RenderError(fmt::format("test {}: expected a string, got {}", name, kind_name(value)));
+    heap.work_on(value.text().size());
     return value.text();
   }
 };
@@ -49,7 +50,7 @@ bool orders(const Value& v) {
 bool before(const Question& q, const Value& a, const Value& b) {
   if (!orders(a) || !orders(b)) return false;
   if (a.is(Kind::text) != b.is(Kind::text)) return to_text(a, q.heap) < to_text(b, q.heap);
-  return ordered_before(a, b);
+  return ordered_before(q.heap, a, b);
 }
 bool less(const Question& q) {
   return before(q, q.value, q.argument());
@@ -126,6 +127,7 @@ bool run_test(Heap& heap, std::string_view name, const Value& value, const std::
   const auto* it =
       std::find_if(std::begin(kTests), std::end(kTests), [&](const auto& test) { return test.first == name; });
   if (it == std::end(kTests)) throw RenderError(fmt::format("no test '{}'", name));
+  heap.work();
   return it->second({heap, name, value, arguments});
 }
 

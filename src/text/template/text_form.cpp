@@ -265,6 +265,7 @@ void append_text(const Value& value, std::string& out, Heap& heap, Reading readi
 std::string to_text(const Value& value, Heap& heap) {
   std::string text;
   append_text(value, text, heap);
+  heap.work_on(text.size());
   return text;
 }
 

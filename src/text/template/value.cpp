@@ -8,7 +8,8 @@
 namespace bankml::jinja {
 namespace {
 
-constexpr std::size_t kBytesPerWorkUnit = 64;  // copying this much costs about as much as evaluating a node
+// What costs about as much as evaluating a node: copying so many bytes, looking at so many keys.
+constexpr std::size_t kBytesPerWorkUnit = 64, kEntriesPerWorkUnit = 8;
 
 // bool counts as 0 or 1 when compared for equality.
 bool numeric(const Value& v, double& out) {
@@ -126,13 +127,19 @@ void Heap::set(Dict& dict, const Value& key, Value value) {
 }
 
 const Value* Heap::find(const Dict& dict, const Value& key) {
+  if (key.is(Kind::text)) return find(dict, key.text());
   check_key(key);
-  work(static_cast<std::int64_t>(dict.entries.size() / 8));
-  if (key.is(Kind::text)) return dict.find(key.text());
+  work(static_cast<std::int64_t>(dict.entries.size() / kEntriesPerWorkUnit));
   for (const auto& [k, v] : dict.entries) {
     if (equal(k, key)) return &v;
   }
   return nullptr;
+}
+
+const Value* Heap::find(const Dict& dict, std::string_view key) {
+  const std::size_t entries = dict.entries.size();
+  work(static_cast<std::int64_t>(entries / kEntriesPerWorkUnit + entries * (key.size() / kBytesPerWorkUnit)));
+  return dict.find(key);
 }
 
 bool Heap::equal(const Value& a, const Value& b, int depth) {
@@ -146,6 +153,7 @@ bool Heap::equal(const Value& a, const Value& b, int depth) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::text:
+      if (a.text().size() == b.text().size()) work_on(a.text().size());
       return a.text() == b.text();
     case Kind::list: {
       const List &p = a.list(), &q = b.list();
@@ -210,7 +218,7 @@ void Heap::allocate(std::size_t bytes) {
     memory_ -= bytes;
     throw RenderError(fmt::format("the rendering needs more than {} bytes of memory", limits.memory));
   }
-  work(static_cast<std::int64_t>(bytes / kBytesPerWorkUnit));
+  work_on(bytes);
 }
 
 void Heap::loop_step() {
@@ -222,6 +230,15 @@ void Heap::loop_step() {
 void Heap::work(std::int64_t units) {
   work_ += units;
   if (work_ > limits.work) throw RenderError(fmt::format("the rendering needs more than {} steps", limits.work));
+}
+
+void Heap::work_on(std::size_t bytes) {
+  work(static_cast<std::int64_t>(bytes / kBytesPerWorkUnit));
+}
+
+void Heap::work_on_search(std::size_t text, std::size_t pattern) {
+  constexpr std::size_t kPlaces = 8, kComparisons = 16;  // looked at for a unit; of kBytesPerWorkUnit each
+  work(static_cast<std::int64_t>(text / kPlaces + text / kComparisons * (pattern / kBytesPerWorkUnit)));
 }
 
 void Heap::check_depth(int depth) const {

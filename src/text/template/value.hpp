@@ -153,6 +153,7 @@ class Heap {
   void set(Dict& dict, const Value& key, Value value);
   void add_new(Dict& dict, Value key, Value value);  // for keys known to be new
   const Value* find(const Dict& dict, const Value& key);
+  const Value* find(const Dict& dict, std::string_view key);
   bool equal(const Value& a, const Value& b, int depth = 0);
 
   // Texts of the JSON are borrowed: `json` outlives the rendering.
@@ -162,6 +163,9 @@ class Heap {
   void release(std::size_t bytes) noexcept { memory_ -= bytes; }
   void loop_step();
   void work(std::int64_t units = 1);
+  void work_on(std::size_t bytes);  // reading or copying them
+  // Looking for `pattern` bytes in `text` bytes, at worst: every place differs at the pattern's end only.
+  void work_on_search(std::size_t text, std::size_t pattern);
   void check_depth(int depth) const;
 
   const Limits limits;
@@ -173,6 +177,27 @@ class Heap {
   std::deque<Dict> dicts_;
   std::deque<Function> functions_;
   std::deque<Scope> scopes_;
+};
+
+// Counts memory that no value holds: what an expression, a call or a block keeps while it runs. Nesting multiplies it.
+class Held {
+ public:
+  explicit Held(Heap& heap, std::size_t bytes = 0) : heap_(&heap) { add(bytes); }
+  Held(Held&& other) noexcept : heap_(other.heap_), bytes_(std::exchange(other.bytes_, 0)) {}
+  Held& operator=(Held&&) = delete;
+  ~Held() { heap_->release(bytes_); }
+
+  void add(std::size_t bytes) {
+    heap_->allocate(bytes);
+    bytes_ += bytes;
+  }
+  void grow_to(std::size_t bytes) {
+    if (bytes > bytes_) add(bytes - bytes_);
+  }
+
+ private:
+  Heap* heap_;
+  std::size_t bytes_ = 0;
 };
 
 std::string_view kind_name(const Value& value);

@@ -3,6 +3,7 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/device/cuda.hpp"
+#include "device/cpu/memory.hpp"
 #include "device/cuda/backend.hpp"
 #include "device/cuda/runtime/status.hpp"
 #include "device/cuda/runtime/stream.hpp"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr int kLeastCapability = 80;  // cp.async, and mma with 32 int8 or 16 half elements of k
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+// From this size on, memory is mapped in huge pages and then pinned: 1.0 to 1.5 s for 8 GiB, against 2.7 s by cudaHostAlloc.
+constexpr std::size_t kMappedBytes = std::size_t{16} << 20;
 
 // Without a driver the count is left as it was: only the code tells.
 std::string probe(int& count) {
@@ -71,6 +74,7 @@ class CudaDevice final : public Device {
 
   Buffer allocate_host(std::size_t bytes) override {
     use();
+    if (bytes >= kMappedBytes) return pin_mapping(bytes);
     void* data = nullptr;
     const cudaError_t code = cudaHostAlloc(&data, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable);
     if (code != cudaSuccess) check(code, fmt::format("pinning {} bytes of host memory", bytes));
@@ -86,7 +90,8 @@ class CudaDevice final : public Device {
   }
   std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data,
                                        std::size_t stride) override {
-    return make_experts(*this, type, experts, rows, cols, data, stride);
+    if (!loader_) loader_ = make_weight_loader(*this);
+    return make_experts(*loader_, type, experts, rows, cols, data, stride);
   }
   std::unique_ptr<Activation> make_activation(std::int64_t max_rows, std::int64_t dim, ActFormats formats) override {
     return cuda::make_activation(*this, max_rows, dim, formats);
@@ -97,6 +102,18 @@ class CudaDevice final : public Device {
   Ops& ops() noexcept override { return *ops_; }
 
  private:
+  static Buffer pin_mapping(std::size_t bytes) {
+    Buffer mapping = allocate_memory(bytes);
+    const cudaError_t code = cudaHostRegister(mapping.data(), bytes, cudaHostRegisterPortable);
+    if (code != cudaSuccess) check(code, fmt::format("pinning {} bytes of host memory", bytes));
+    std::byte* const data = mapping.data();
+    const auto unpin = [](void* pinned, std::size_t, void* owner) {
+      cudaHostUnregister(pinned);
+      delete static_cast<Buffer*>(owner);
+    };
+    return Buffer(data, bytes, unpin, new Buffer(std::move(mapping)));
+  }
+
   // Each host thread has a current device; another one's memory would come from a second context of some 600 MiB.
   void use() const { check(cudaSetDevice(info_.index), "cudaSetDevice"); }
 
@@ -110,6 +127,7 @@ class CudaDevice final : public Device {
 
   CudaDeviceInfo info_;
   std::unique_ptr<Ops> ops_;
+  WeightLoaderPtr loader_;
 };
 
 }  // namespace
@@ -131,6 +149,13 @@ CudaDevices find_cuda_devices(bool with_free_memory) {
   }
   if (!found.devices.empty()) found.reason.clear();
   return found;
+}
+
+std::size_t free_cuda_memory(int index) {
+  cuda::check(cudaSetDevice(index), "cudaSetDevice");
+  std::size_t free = 0, total = 0;
+  cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
 }
 
 std::unique_ptr<Device> make_cuda_device(int index) {

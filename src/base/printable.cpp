@@ -1,4 +1,4 @@
-#include "model/printable.hpp"
+#include "base/printable.hpp"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,30 @@
+#pragma once
+// The host device, with its streams in reach: a test holds one to see who waits for it.
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "kernels/host_device.hpp"
+
+namespace bankml::test {
+
+class WatchedDevice final : public host::HostDevice {
+ public:
+  using HostDevice::HostDevice;
+  std::unique_ptr<Stream> make_stream() override {
+    auto stream = HostDevice::make_stream();
+    streams_.push_back(stream.get());
+    return stream;
+  }
+  Stream& stream(std::size_t i) const { return *streams_.at(i); }  // in the order in which they were made
+
+ private:
+  std::vector<Stream*> streams_;
+};
+
+// Long enough for other streams to run ahead, where nothing makes them wait. Nothing fails if it is too short.
+inline void let_others_run() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+}  // namespace bankml::test
