@@ -17,6 +17,7 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/base/log.hpp"
+#include "bankml/device/cuda.hpp"
 #include "support/figure.hpp"
 #include "support/machine.hpp"
 #include "support/measure.hpp"
@@ -33,7 +34,8 @@ usage: bankml-bench (-m FILE | --synthetic llama:SIZE:TYPE) [options]
   -m, --model FILE          a GGUF model; may be repeated
   --synthetic MODEL         random weights: llama:135m:q4_1 (135m, 1b, 3b, 8b, or
                             DIMxLAYERSxHEADSxKV_HEADSxHIDDENxVOCAB; any type); may be repeated
-  -t, --threads N,...       threads                                       (all cores)
+  --device DEVICE,...       cpu, cuda:0, cuda:1, ...                      (cpu)
+  -t, --threads N,...       threads of the CPU                            (all cores)
   --prefill N,...           prompt lengths                                (32,128,512,2000)
   --decode N,...            tokens held before decoding                   (16,512,2000)
   --held N,...              tokens of conversations that take turns       (500,1000,3000)
@@ -51,6 +53,7 @@ A list may be empty ('') to leave a measurement out. BANKML_ISA=portable|avx2|av
 
 struct Options {
   std::vector<std::string> models, synthetic;
+  std::vector<std::string> devices = {"cpu"};
   std::vector<int> threads = {0};
   Plan plan;
   std::string format = "table", output, plot;
@@ -103,6 +106,21 @@ std::vector<DType> parse_kv(const std::string& flag, const std::string& text) {
   return types;
 }
 
+constexpr std::string_view kCuda = "cuda:";
+
+std::vector<std::string> parse_devices(const std::string& flag, const std::string& text) {
+  std::vector<std::string> devices = parts_of(text);
+  for (const std::string& device : devices) {
+    const std::string index = device.rfind(kCuda, 0) == 0 ? device.substr(kCuda.size()) : "";
+    const bool is_number =
+        !index.empty() && index.size() < 4 && index.find_first_not_of("0123456789") == std::string::npos;
+    if (device != "cpu" && !is_number)
+      refuse(fmt::format("{}: expected cpu or cuda:0, cuda:1, ..., got '{}'", flag, device));
+  }
+  if (devices.empty()) refuse(fmt::format("{}: expected at least one device", flag));
+  return devices;
+}
+
 Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; ++i) {
@@ -117,6 +135,8 @@ Options parse(int argc, char** argv) {
       o.models.push_back(value);
     else if (flag == "--synthetic")
       o.synthetic.push_back(value);
+    else if (flag == "--device")
+      o.devices = parse_devices(flag, value);
     else if (flag == "-t" || flag == "--threads")
       o.threads = parse_numbers(flag, value);
     else if (flag == "--prefill")
@@ -190,6 +210,13 @@ void write(const std::string& path, const std::string& text) {
   if (!(out << text).flush()) throw Error(ErrorKind::io, path + ": can't be written");
 }
 
+// Before minutes of measuring are lost.
+void expect_writable(const std::string& path) {
+  if (!path.empty() && !std::ofstream(path, std::ios::binary | std::ios::app)) {
+    throw Error(ErrorKind::io, path + ": can't be written");
+  }
+}
+
 Figure limit_figure(const char* what, int threads, const char* unit, double value) {
   Figure f;
   f.what = what;
@@ -203,12 +230,13 @@ std::string file_name(const std::string& path) {
   return std::filesystem::path(path).filename().string();
 }
 
-void run(const Options& options) {
-  struct Subject {
-    std::string name;
-    std::filesystem::path path;
-    std::unique_ptr<SyntheticFile> file;
-  };
+struct Subject {
+  std::string name;
+  std::filesystem::path path;
+  std::unique_ptr<SyntheticFile> file;
+};
+
+std::vector<Subject> subjects_of(const Options& options) {
   std::vector<Subject> subjects;
   for (const std::string& path : options.models) subjects.push_back({file_name(path), path, nullptr});
   for (const std::string& text : options.synthetic) {
@@ -217,24 +245,52 @@ void run(const Options& options) {
     const std::filesystem::path path = file->path();
     subjects.push_back({model.name, path, std::move(file)});
   }
+  return subjects;
+}
 
+MachineLimits add_limits_of_cpu(std::vector<Figure>& figures, int threads, Isa isa) {
+  const MachineLimits limits = measure_limits(threads, isa);
+  figures.push_back(limit_figure("memory read", threads, "GB/s", limits.read_gb));
+  figures.push_back(limit_figure("memory copy", threads, "GB/s", limits.copy_gb));
+  if (limits.int8_gmac > 0) figures.push_back(limit_figure("int8 products", threads, "GMAC/s", limits.int8_gmac));
+  figures.push_back(limit_figure("f32 multiply-adds", threads, "GMAC/s", limits.f32_gmac));
+  return limits;
+}
+
+MachineLimits add_limits_of_gpu(std::vector<Figure>& figures, const std::string& name, Device& device) {
+  const MachineLimits limits = measure_limits(device);
+  figures.push_back(limit_figure(("memory copy, " + name).c_str(), 0, "GB/s", limits.copy_gb));
+  return limits;
+}
+
+void run(const Options& options) {
+  expect_writable(options.output);
+  expect_writable(options.plot);
+  const std::vector<Subject> subjects = subjects_of(options);
   const Isa isa = chosen_isa();
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const std::string machine = fmt::format("{}, {} kernels", machine_name(), isa_name(isa));
   std::vector<Figure> figures;
   {
-    Bar bar(Measurement::steps(options.plan) * static_cast<int>(subjects.size() * options.threads.size()));
-    for (const int wanted : options.threads) {
-      const int threads = wanted > 0 ? wanted : cores;
+    std::vector<std::pair<std::string, int>> settings;  // device and, for the CPU, threads
+    for (const std::string& device : options.devices) {
+      if (device != "cpu") settings.emplace_back(device, 0);
+      for (const int wanted : options.threads) {
+        if (device == "cpu") settings.emplace_back(device, wanted > 0 ? wanted : cores);
+      }
+    }
+    Bar bar(Measurement::steps(options.plan) * static_cast<int>(subjects.size() * settings.size()));
+    for (const auto& [name, threads] : settings) {
+      const bool on_cpu = threads > 0;
       bar.say("limits of the machine");
-      const MachineLimits limits = measure_limits(threads, isa);
-      figures.push_back(limit_figure("memory read", threads, "GB/s", limits.read_gb));
-      figures.push_back(limit_figure("memory copy", threads, "GB/s", limits.copy_gb));
-      if (limits.int8_gmac > 0) figures.push_back(limit_figure("int8 products", threads, "GMAC/s", limits.int8_gmac));
-      figures.push_back(limit_figure("f32 multiply-adds", threads, "GMAC/s", limits.f32_gmac));
+      const std::unique_ptr<Device> device =
+          on_cpu ? make_cpu_device(threads) : make_cuda_device(std::stoi(name.substr(kCuda.size())));
+      const MachineLimits limits =
+          on_cpu ? add_limits_of_cpu(figures, threads, isa) : add_limits_of_gpu(figures, name, *device);
       for (const Subject& subject : subjects) {
         bar.say(subject.name);
-        Measurement(options.plan, subject.path, subject.name, threads, limits, [&] { bar.step(); }).run(figures);
+        const std::string title = on_cpu ? subject.name : subject.name + " on " + name;
+        Measurement(options.plan, subject.path, title, *device, threads, limits, [&] { bar.step(); }).run(figures);
       }
     }
   }

@@ -1,18 +1,23 @@
 // Runs a fixed prefill and decode once, marked for Valgrind's callgrind: bench/check_instructions counts with it.
 //
-//   count_instructions MODEL.gguf
+//   count_instructions MODEL.gguf | llama:SHAPE:TYPE
 //
+// The second form is a model of random weights (support/synthetic.hpp): shapes of a real model without its download.
 // One thread, fixed tokens: the same binary executes the same instructions each time. Only the forward passes are
 // counted; loading runs without instrumentation.
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "bankml/device/device.hpp"
 #include "bankml/model/kv_pool.hpp"
 #include "bankml/model/model.hpp"
+#include "support/synthetic.hpp"
 
 #if __has_include(<valgrind/callgrind.h>)
 #include <valgrind/callgrind.h>
@@ -26,7 +31,7 @@ namespace {
 
 constexpr int kPrefill = 64, kDecode = 16;
 
-void run(const char* path) {
+void run(const std::filesystem::path& path) {
   const auto device = bankml::make_cpu_device(1);
   const auto model = bankml::Model::load(path, *device);
   bankml::KvPool pool(*device, model->config(), bankml::DType::f16, bankml::DType::f16, 0);
@@ -37,8 +42,8 @@ void run(const char* path) {
   std::vector<bankml::BatchRow> rows;
   for (int i = 0; i < kPrefill; ++i) rows.push_back({token(i), i, 0, i + 1 == kPrefill});
 
-  // A first pass takes scratch memory and fills tables: it isn't what a request costs.
-  transformer.forward(rows, one);
+  // A first row fills tables: they aren't what a request costs.
+  transformer.forward({&rows.front(), 1}, one);
   sequence.truncate(0);
 
   CALLGRIND_START_INSTRUMENTATION;
@@ -57,10 +62,13 @@ void run(const char* path) {
 
 int main(int argc, char** argv) try {
   if (argc != 2) {
-    fmt::print(stderr, "usage: count_instructions MODEL.gguf\n");
+    fmt::print(stderr, "usage: count_instructions MODEL.gguf | llama:SHAPE:TYPE\n");
     return 2;
   }
-  run(argv[1]);
+  const std::string model = argv[1];
+  std::optional<bankml::bench::SyntheticFile> file;
+  if (model.rfind("llama:", 0) == 0) file.emplace(bankml::bench::parse_synthetic(model));
+  run(file ? file->path() : std::filesystem::path(model));
 } catch (const std::exception& error) {
   fmt::print(stderr, "{}\n", error.what());
   return 1;

@@ -2,6 +2,7 @@
 // What the machine itself can do, measured in the same run as the figures that are held against it.
 #include <string>
 
+#include "bankml/device/device.hpp"
 #include "device/cpu/isa.hpp"
 
 namespace bankml::bench {
@@ -15,6 +16,9 @@ struct MachineLimits {
 };
 
 MachineLimits measure_limits(int threads, Isa isa);
+
+// What a GPU can do: copies within its memory (read_gb counts both directions); its peaks of arithmetic stay 0.
+MachineLimits measure_limits(Device& device);
 
 // "AMD EPYC, 2 cores": from the kernel, for the head of a report.
 std::string machine_name();

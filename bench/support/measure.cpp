@@ -45,7 +45,8 @@ struct Runner {
   std::vector<BatchRow> batch;
 };
 
-// Calls f(weight, times) for the matrices of all layers that a row multiplies, `times` being how many of a set of experts.
+// Calls f(weight, times) for the matrices of all layers that a row multiplies, `times` being how many of a set of
+// experts.
 template <class F>
 void for_each_matrix(const Model& model, F&& f) {
   const int used = model.config().experts.used;
@@ -82,15 +83,15 @@ double milliseconds_of_one_token(Engine& engine, const std::vector<TokenId>& pro
 
 }  // namespace
 
-Measurement::Measurement(const Plan& plan, const std::filesystem::path& path, std::string name, int threads,
-                         const MachineLimits& limits, std::function<void()> step)
+Measurement::Measurement(const Plan& plan, const std::filesystem::path& path, std::string name, Device& device,
+                         int threads, const MachineLimits& limits, std::function<void()> step)
     : plan_(plan),
       path_(path),
       name_(std::move(name)),
       threads_(threads),
       limits_(limits),
       step_(std::move(step)),
-      device_(make_cpu_device(threads)) {}
+      device_(device) {}
 
 int Measurement::steps(const Plan& plan) {
   const auto n = [](const auto& list) { return static_cast<int>(list.size()); };
@@ -117,9 +118,11 @@ std::vector<TokenId> Measurement::random_tokens(int n, unsigned seed) const {
   return tokens;
 }
 
-double Measurement::matrix_macs(bool with_output) const {
-  double macs = with_output ? elements(model_->output()) : 0;
-  for_each_matrix(*model_, [&](const Weight& weight, int times) { macs += times * elements(weight); });
+double Measurement::layer_macs(bool of_floats) const {
+  double macs = 0;
+  for_each_matrix(*model_, [&](const Weight& weight, int times) {
+    if ((dtype_info(weight.type()).block_len == 1) == of_floats) macs += times * elements(weight);
+  });
   return macs;
 }
 
@@ -149,19 +152,21 @@ void Measurement::load(std::vector<Figure>& out) {
   for (int i = 0; i < plan_.runs; ++i) {
     model_.reset();
     const auto start = Clock::now();
-    model_ = Model::load(path_, *device_);
+    model_ = Model::load(path_, device_);
     f.runs.push_back(milliseconds_since(start));
     step_();
   }
-  f.limit = static_cast<double>(model_->tensor_bytes()) / limits_.copy_gb * 1e-6;
-  f.limit_name = "a copy of the weights";
+  if (threads_ > 0) {  // on a GPU the link to the host would be the limit
+    f.limit = static_cast<double>(model_->tensor_bytes()) / limits_.copy_gb * 1e-6;
+    f.limit_name = "a copy of the weights";
+  }
   out.push_back(std::move(f));
 }
 
 // The limit adds up what the integer products and those of attention, which are floats, would take at the peak rates.
 void Measurement::prefill(std::vector<Figure>& out, DType kv, int rows) {
   for (const int n : plan_.prefill) {
-    Runner runner(*model_, *device_, kv, rows, 1, n);
+    Runner runner(*model_, device_, kv, rows, 1, n);
     Figure f = figure("prefill", kv, n, rows, "tokens/s");
     for (int i = -1; i < plan_.runs; ++i) {  // one that doesn't count
       KvSequence sequence;
@@ -172,10 +177,12 @@ void Measurement::prefill(std::vector<Figure>& out, DType kv, int rows) {
       f.runs.push_back(n / milliseconds_since(start) * 1e3);
       step_();
     }
-    const double products = matrix_macs(false) * n * 1e-9, attention = attention_macs(0.5 * n) * n * 1e-9;
-    const double integer_peak = limits_.int8_gmac > 0 ? limits_.int8_gmac : limits_.f32_gmac;
-    f.limit = n / (products / integer_peak + attention / limits_.f32_gmac);
-    f.limit_name = "int8 and f32 peak";
+    if (limits_.f32_gmac > 0) {
+      const double integer_peak = limits_.int8_gmac > 0 ? limits_.int8_gmac : limits_.f32_gmac;
+      const double floats = layer_macs(true) + attention_macs(0.5 * n);
+      f.limit = 1e9 / (layer_macs(false) / integer_peak + floats / limits_.f32_gmac);
+      f.limit_name = "int8 and f32 peak";
+    }
     out.push_back(std::move(f));
   }
 }
@@ -183,7 +190,7 @@ void Measurement::prefill(std::vector<Figure>& out, DType kv, int rows) {
 // The limit is what reading all weights and the KV once a step would take.
 void Measurement::decode(std::vector<Figure>& out, DType kv, int sequences) {
   for (const int n : plan_.decode) {
-    Runner runner(*model_, *device_, kv, std::max(512, sequences), sequences, n + plan_.decode_steps);
+    Runner runner(*model_, device_, kv, std::max(512, sequences), sequences, n + plan_.decode_steps);
     KvSequence held;
     runner.prefill(held, random_tokens(n, 1), 512);
     Figure f = figure("decode", kv, n, sequences, "tokens/s");

@@ -24,11 +24,11 @@ struct Plan {
   int decode_steps = 32;  // tokens of one run
 };
 
-// One model on one number of threads.
+// One model on one device; `threads`: those of the CPU, 0 on a GPU.
 class Measurement {
  public:
   // `step()` is called after each run. Throws what Model::load throws.
-  Measurement(const Plan& plan, const std::filesystem::path& path, std::string name, int threads,
+  Measurement(const Plan& plan, const std::filesystem::path& path, std::string name, Device& device, int threads,
               const MachineLimits& limits, std::function<void()> step);
 
   void run(std::vector<Figure>& out);
@@ -41,8 +41,8 @@ class Measurement {
   void take_turns(std::vector<Figure>& out, DType kv);
   Figure figure(const char* what, DType kv, int tokens, int batch, const char* unit) const;
   std::vector<TokenId> random_tokens(int n, unsigned seed) const;
-  double matrix_macs(bool with_output) const;  // multiply-adds of one row
-  double attention_macs(double cells) const;   // the same for attention over that many cells
+  double layer_macs(bool of_floats) const;    // multiply-adds of one row with quantised weights, or with others
+  double attention_macs(double cells) const;  // the same for attention over that many cells
   double kv_bytes(double tokens, DType kv) const;
 
   const Plan& plan_;
@@ -51,7 +51,7 @@ class Measurement {
   int threads_;
   MachineLimits limits_;
   std::function<void()> step_;
-  std::unique_ptr<Device> device_;
+  Device& device_;
   std::unique_ptr<Model> model_;
 };
 

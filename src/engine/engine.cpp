@@ -369,8 +369,12 @@ void Engine::Impl::publish_slot(const Slot& slot) {
   next_snapshots.push_back(std::move(s));
 }
 
-void Engine::Impl::note_texts(Slot& slot) {
-  slot.last_texts = std::make_shared<const SlotTexts>(SlotTexts{slot.run->job->prompt, slot.run->output.text()});
+void Engine::Impl::note_texts(Slot& slot) noexcept {
+  try {
+    slot.last_texts = std::make_shared<const SlotTexts>(SlotTexts{slot.run->job->prompt, slot.run->output.text()});
+  } catch (const std::bad_alloc&) {  // better none than those of another task
+    slot.last_texts.reset();
+  }
 }
 
 void Engine::Impl::note_cache_event(const PromptCacheEvent& event) {
@@ -385,18 +389,24 @@ void Engine::Impl::note_cache_event(const PromptCacheEvent& event) {
   cache_changed = cache_changed || (event.kind != Kind::candidate && event.kind != Kind::miss);
 }
 
-void Engine::Impl::publish_cache() {
+// Without memory for it the listing stays as it was, until the next time.
+void Engine::Impl::publish_cache() noexcept {
   std::vector<CachedConversation> conversations;
-  for (const auto& entry : cache->entries()) {
-    conversations.push_back({entry.tokens.size(), entry.bytes, entry.state.saved, entry.state.hits,
-                             entry.state.task});
+  try {
+    for (const auto& entry : cache->entries()) {
+      conversations.push_back(
+          {entry.tokens.size(), entry.bytes, entry.state.saved, entry.state.hits, entry.state.task});
+    }
+  } catch (const std::bad_alloc&) {
+    return;
   }
+  cache_changed = false;
   const std::lock_guard lock(snapshot_mutex);
   cached_snapshot.swap(conversations);
 }
 
 void Engine::Impl::publish() {
-  if (std::exchange(cache_changed, false)) publish_cache();
+  if (cache_changed) publish_cache();
   next_snapshots.clear();
   metrics.slot_checkpoints = metrics.slot_checkpoint_bytes = 0;
   int busy = 0;

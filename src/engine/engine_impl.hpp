@@ -87,7 +87,7 @@ struct Engine::Impl {
   PromptReuse explain_reuse(Slot& slot, const Run& run) const;
   void note_reuse(Run& run);
   void note_cache_event(const PromptCacheEvent& event);
-  void publish_cache();
+  void publish_cache() noexcept;
   std::int64_t roll_back(Slot& slot, std::int64_t n_past, std::int64_t total, std::int64_t first);
   CutPoints cut_points(const Slot& slot) const noexcept;
   void make_checkpoint(Slot& slot, std::int64_t end);
@@ -116,7 +116,7 @@ struct Engine::Impl {
   void read_transport_stats();
   void publish();
   void publish_slot(const Slot& slot);
-  static void note_texts(Slot& slot);
+  static void note_texts(Slot& slot) noexcept;
   std::filesystem::path slot_file(const Job& job) const;
   SlotActionResult save_slot(Slot& slot, const std::filesystem::path& path);
   SlotActionResult restore_slot(Slot& slot, const std::filesystem::path& path);

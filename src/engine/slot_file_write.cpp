@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <system_error>
 
 #include "bankml/base/error.hpp"
@@ -27,12 +28,10 @@ using namespace slot_file;
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& path)
-      : path_(path), temporary_(directory() / ".bankml-slot-XXXXXX") {
-    std::string name = temporary_.string();
-    fd_ = FileDescriptor(::mkostemp(name.data(), O_CLOEXEC));
-    if (!fd_) fail(path_, "can't be created", errno);
-    temporary_ = name;
+      : path_(path), temporary_((directory() / ".bankml-slot-XXXXXX").string()) {
     buffer_.reserve(kBufferBytes);
+    fd_ = FileDescriptor(::mkostemp(temporary_.data(), O_CLOEXEC));  // last: what throws after it would leave the file
+    if (!fd_) fail(path_, "can't be created", errno);
   }
   ~AtomicFile() {
     if (fd_) ::unlink(temporary_.c_str());
@@ -76,7 +75,8 @@ class AtomicFile {
     }
   }
 
-  std::filesystem::path path_, temporary_;
+  std::filesystem::path path_;
+  std::string temporary_;
   FileDescriptor fd_;
   std::vector<std::byte> buffer_;
   std::uint64_t size_ = 0;

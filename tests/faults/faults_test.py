@@ -189,6 +189,8 @@ class Sweep(unittest.TestCase):
                 if options.trace:
                     print(self.daemon.printed()[-8000:], file=sys.stderr)
                 self.daemon.__exit__()
+                for name in os.listdir(self.slots):
+                    os.remove(os.path.join(self.slots, name))
                 self.start()
                 before = self.daemon.resident_bytes()
         grown = (self.daemon.resident_bytes() - before) / 2**20

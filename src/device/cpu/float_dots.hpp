@@ -103,12 +103,14 @@ struct WideWeights {
   WideTile of[kGroup / kTileRows];
 };
 
-// Elements [begin, begin + n) of `rows` rows, a multiple of kTileRows.
+// n elements of `rows` rows, a multiple of kTileRows. Those of the next group are fetched meanwhile: weights come from
+// memory, and an address beyond the last does no harm.
 template <class T>
 void widen_weights(const T* w, std::int64_t cols, std::int64_t rows, std::int64_t n, WideWeights& out) noexcept {
   for (std::int64_t r = 0; r < rows; ++r) {
     auto& tile = out.of[r / kTileRows];
     for (std::int64_t i = 0; i < n; i += 16) {
+      __builtin_prefetch(w + (r + kGroup) * cols + i);
       const Simd::Sixteen lanes = Simd::load16(w + r * cols + i);
 #pragma GCC unroll 2
       for (int k = 0; k < kLaneRegisters; ++k) tile[k][i / 16][r % kTileRows] = Simd::lanes_of(lanes, k);
