@@ -136,9 +136,9 @@ bool Engine::Impl::try_start(std::unique_ptr<Job>& job) {
       break;
   }
   if (choice.due && cache && !params.is_infill) exchange_state(slot, job->prompt);
-  start_completion(slot, std::move(job));
+  const bool taken = start_completion(slot, std::move(job));
   if (slot.run && !for_copies.empty()) start_copies(slot, for_copies, std::move(slot.run->job->copies));
-  if (slot.run && options.cache_idle_slots && cache && slots.size() > 1) save_idle_slots(slot);
+  if (taken && options.cache_idle_slots && cache && slots.size() > 1) save_idle_slots(slot);
   return true;
 }
 
@@ -291,9 +291,18 @@ void Engine::Impl::save_idle_slot(Slot& slot) {
   if (options.unified_kv && (stored || cache->counters().already_cached > cached_before)) slot.clear();
 }
 
-void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
+// Whether the slot was the job's, be it that its length then ended it: that counts as a use of the slot.
+bool Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   const int n = static_cast<int>(job->prompt.size());
-  const auto refuse = [&](Failed failed) { job->fail(std::move(failed)); };
+  const auto refuse = [&](Failed failed) {
+    job->fail(std::move(failed));
+    return false;
+  };
+  const auto take = [&] {
+    slot.had_task = true;
+    slot.last_task = job->id;
+    slot.last_params = job->params;
+  };
   for (const TokenId token : job->prompt) {
     if (tokenizer.valid(token)) continue;
     return refuse(
@@ -301,34 +310,37 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
                                                  token, tokenizer.size() - 1)});
   }
   if (n == 0) {
+    take();
+    slot.note_release();
     Done done;
     done.id_slot = slot.id;
     done.slot_tokens = static_cast<int>(slot.tokens.size());
     for (auto& copy : job->copies) copy->sink(Done(done));
-    return job->sink(std::move(done));
+    job->sink(std::move(done));
+    return true;
   }
   if (n >= slot_context) {
-    return refuse(
-        {ErrorKind::context_overflow,
-         fmt::format("the request of {} tokens exceeds the available context size of {} tokens", n, slot_context), n,
-         static_cast<int>(slot_context)});
+    take();
+    slot.note_release();
+    refuse({ErrorKind::context_overflow,
+            fmt::format("the request of {} tokens exceeds the available context size of {} tokens", n, slot_context), n,
+            static_cast<int>(slot_context)});
+    return true;
   }
+  take();
   try {
     slot.run = std::make_unique<Run>(job, tokenizer);
   } catch (const std::exception& error) {
     return refuse(failure(kind_of(error), error.what()));
   }
   Run& run = *slot.run;
-  slot.had_task = true;
-  slot.last_task = run.job->id;
-  slot.last_params = run.job->params;
-
   std::size_t n_past = 0;
   try {
     run.reuse = explain_reuse(slot, run);
     n_past = reuse(slot, run);
   } catch (const std::exception& error) {
-    return fail(slot, failure(kind_of(error), error.what()));
+    fail(slot, failure(kind_of(error), error.what()));
+    return true;
   }
   run.cached = run.processed = static_cast<int>(n_past);
   metrics.prompt_tokens_cached += n_past;
@@ -337,6 +349,7 @@ void Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   Started started{slot.id, run.timings(), std::nullopt};
   if (run.params().return_progress) started.progress = Progress{n, run.cached, run.cached, 0.0};
   run.job->sink(std::move(started));
+  return true;
 }
 
 // What the prompt is compared with, before the slot is cut.

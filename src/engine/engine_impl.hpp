@@ -82,7 +82,7 @@ struct Engine::Impl {
   }
   void save_idle_slots(const Slot& started);
   void save_idle_slot(Slot& slot);
-  void start_completion(Slot& slot, std::unique_ptr<Job> job);
+  bool start_completion(Slot& slot, std::unique_ptr<Job> job);
   std::size_t reuse(Slot& slot, const Run& run);
   PromptReuse explain_reuse(Slot& slot, const Run& run) const;
   void note_reuse(Run& run);

@@ -146,6 +146,10 @@ struct Slot {
   int hits = 0;             // of its conversation in the prompt cache
   bool from_cache = false;  // its state came from there for the job that starts now
 
+  void note_release() noexcept {
+    released = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
+  }
+
   void clear() {
     hits = 0;
     tokens.clear();

@@ -12,10 +12,6 @@ namespace {
 
 constexpr int kNoLogits = -1;
 
-std::int64_t now_microseconds() noexcept {
-  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 CutPoints Engine::Impl::cut_points(const Slot& slot) const noexcept {
@@ -407,7 +403,7 @@ void Engine::Impl::release(Slot& slot) {
   }
   const bool empties = run.is_copy;
   slot.run.reset();
-  slot.released = now_microseconds();
+  slot.note_release();
   if (empties) slot.clear();
 }
 

@@ -140,6 +140,19 @@ TEST(Slots, WaitWithPromptsWhileOthersGenerateWithoutContinuousBatching) {
   EXPECT_TRUE(running.done());
 }
 
+// --- which slot is used ---
+
+// llama-server b11192 gives a slot to a request before it looks at the prompt's length.
+TEST(Slots, AreUsedByPromptsThatAreTooLong) {
+  EngineOptions options = three_slots();
+  options.slots = 2;
+  options.context = 512;
+  EngineFixture fixture(options);
+  EXPECT_EQ(fixture.ask(range(1, 20)).id_slot, 1);
+  EXPECT_EQ(fixture.submit(std::vector<TokenId>(256, 130)).second.failure().kind, ErrorKind::context_overflow);
+  EXPECT_EQ(fixture.ask(range(100, 120)).id_slot, 1) << "slot 0 was used last";
+}
+
 // --- the context that slots of a unified cache share ---
 
 TEST(SharedContext, MayHaveALimitForEachSlot) {
