@@ -1,8 +1,8 @@
-# The CUDA backend: kernels/*.cu as the static library bankml_kernels, where BANKML_CUDA allows it and a CUDA compiler is found, and
+# The CUDA backend: kernels/*.cu as the object library bankml_kernels, where BANKML_CUDA allows it and a CUDA compiler is found, and
 # its host code in the device layer; elsewhere src/device/no_cuda.cpp stands in for it.
 #
-# Targets: machine code for compute capability 8.0 (which 8.6 and 8.9 run too) and 9.0a, and PTX for later ones.
-set(BANKML_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING "Targets of the CUDA backend, as CMAKE_CUDA_ARCHITECTURES")
+# Targets: machine code for compute capability 8.0 (which 8.6 runs too), 8.9 and 9.0a, and PTX for later ones.
+set(BANKML_CUDA_ARCHITECTURES "80-real;89-real;90a-real;90-virtual" CACHE STRING "Targets of the CUDA backend, as CMAKE_CUDA_ARCHITECTURES")
 
 function(bankml_find_cuda)
   if(BANKML_CUDA STREQUAL "OFF")
@@ -16,6 +16,16 @@ function(bankml_find_cuda)
   set(BANKML_HAS_CUDA ${CMAKE_CUDA_COMPILER} PARENT_SCOPE)
 endfunction()
 
+# Objects of kernels; what the assembler tells of each lies beside them, for bench/kernel_resources.
+function(bankml_kernel_library name)
+  add_library(${name} OBJECT ${ARGN})
+  # -fmad=false: fused multiply-adds are written as fmaf, so that a GPU rounds as the host device does.
+  target_compile_options(${name} PRIVATE -std=c++20 -fmad=false -Werror=all-warnings -Xptxas=-v -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter)
+  set_target_properties(${name} PROPERTIES RULE_LAUNCH_COMPILE "${PROJECT_SOURCE_DIR}/cmake/keep_resources <OBJECT>")
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda ${PROJECT_SOURCE_DIR}/include
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+endfunction()
+
 file(GLOB kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
 if(kernel_sources)
   bankml_find_cuda()
@@ -26,11 +36,7 @@ if(BANKML_HAS_CUDA)
   find_package(CUDAToolkit REQUIRED)
   # The standard as an option: CMake 3.25 doesn't know that this nvcc has C++20, and adds nothing.
   set(CMAKE_CUDA_STANDARD_REQUIRED OFF)
-  add_library(bankml_kernels STATIC ${kernel_sources})
-  # -fmad=false: fused multiply-adds are written as fmaf, so that a GPU rounds as the host device does.
-  target_compile_options(bankml_kernels PRIVATE -std=c++20 -fmad=false -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter)
-  target_include_directories(bankml_kernels PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda ${PROJECT_SOURCE_DIR}/include
-    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+  bankml_kernel_library(bankml_kernels ${kernel_sources})
 endif()
 
 # Adds the backend, or what stands in for it, to the device layer. The CUDA runtime is linked in: one binary runs everywhere.
@@ -40,8 +46,8 @@ function(bankml_cuda_backend layer)
     return()
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cuda/*.cpp)
-  target_sources(${layer} PRIVATE ${sources})
+  # Objects, since kernels and host code name one another.
+  target_sources(${layer} PRIVATE ${sources} $<TARGET_OBJECTS:bankml_kernels>)
   set_property(SOURCE ${sources} APPEND PROPERTY INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/kernels/cuda ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${layer} PRIVATE bankml_kernels CUDA::cudart_static ${CMAKE_DL_LIBS})
-  target_link_libraries(bankml_kernels PRIVATE ${layer})
+  target_link_libraries(${layer} PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
 endfunction()
