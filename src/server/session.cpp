@@ -109,7 +109,7 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
       log_answer(incoming->request, steady_clock::now() - start);
       if (!keep) break;
     }
-    co_await linger();
+    if (!client_left_ && !input_ended_) co_await linger();
     close();
   }
 
@@ -179,6 +179,8 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
         if (found.refusal) co_await refuse(found.refusal);
         co_return found.refusal ? std::nullopt : std::optional(found.size);
       }
+      // The end is told once: another read would wait for it in vain.
+      if (input_ended_) co_return std::nullopt;
       const auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(kReadStep), kToken);
       if (error) co_return std::nullopt;
       buffer_.commit(size);
@@ -251,7 +253,7 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
     const std::unique_ptr<HttpSession, decltype(forget)> forgets(this, forget);
     reply_ = &reply;
     reply.request_id = incoming.request.id;
-    begun_ = client_left_ = input_ended_ = false;
+    begun_ = false;
     bool keep = false;
     std::optional<Response> failure;
     try {
@@ -260,7 +262,7 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
       failure = current_exception_response();
     }
     co_await stop_watching();
-    if (!failure) co_return keep;
+    if (!failure) co_return keep && !client_left_;  // who may have left while the last part was being sent
     log_error("request {}: {} {}: {}", incoming.request.id, incoming.request.method,
               printable_start(incoming.request.path), failure->body);
     // What has begun as a stream can only be cut off.

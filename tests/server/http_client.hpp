@@ -47,6 +47,9 @@ class HttpClient {
     socket_ = -1;
   }
 
+  // Nothing more will be sent.
+  void end_input() { ::shutdown(socket_, SHUT_WR); }
+
   // What can't be sent because the other side has closed is dropped.
   void send(std::string_view text) {
     while (!text.empty()) {

@@ -297,6 +297,19 @@ TEST_F(ServerTest, CancelsTheJobWhenTheClientOfAStreamLeaves) {
   engine().wait_for_cancel(1);
 }
 
+TEST_F(ServerTest, ClosesTheConnectionOfAClientThatSendsNoMoreAfterItsAnswer) {
+  leave_jobs_open();
+  options.policy.limits.idle_timeout_s = 600;
+  start();
+  HttpClient client(server().port());
+  client.send_request("POST", "/completion", R"({"prompt":"a","stream":true})");
+  engine().job(1).sink(Started{});
+  client.end_input();
+  ASSERT_TRUE(client.read_until(":\n\n")) << "the server has seen the end and asks whether anyone listens";
+  engine().job(1).sink(Done{});
+  EXPECT_TRUE(client.is_closed());
+}
+
 TEST_F(ServerTest, CancelsAQueuedJobWhenTheClientLeaves) {
   leave_jobs_open();
   start();
