@@ -61,7 +61,11 @@ HeadScanner::Found HeadScanner::scan(std::string_view text) {
     const std::size_t size = end + kEnd.size();
     return {.size = size, .refusal = refused_text(text.substr(0, end + kLineEnd.size()))};
   }
-  if (text.size() > kMaxTarget && std::min(text.find('\n'), text.size()) > kMaxTarget) return {.refusal = kLongTarget};
+  const std::string_view line = text.substr(0, text.find('\n'));
+  if (const std::size_t space = line.find(' '); space != std::string_view::npos) {
+    const std::size_t target = space + 1;
+    if (std::min(line.find(' ', target), line.size()) - target > kMaxTarget) return {.refusal = kLongTarget};
+  }
   if (text.size() >= kMaxHead) return {.refusal = {400, "the header has no end"}};
   return {};
 }
