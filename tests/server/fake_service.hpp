@@ -42,10 +42,13 @@ class FakeService final : public CompletionService {
 
   std::vector<JobId> submit(std::vector<Submission> submissions) override {
     if (refuses) throw Error(ErrorKind::busy, "not now");
-    submitted.clear();
+    {
+      const std::lock_guard lock(mutex_);
+      submitted.clear();
+      for (const Submission& submission : submissions) submitted.push_back(submission.params.size());
+    }
     std::vector<JobId> ids;
     for (Submission& submission : submissions) {
-      submitted.push_back(submission.params.size());
       for (std::size_t i = 0; i < submission.params.size(); ++i) {
         ids.push_back(submit(submission.prompt, submission.params[i], std::move(submission.sinks[i])));
       }
