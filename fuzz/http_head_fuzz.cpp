@@ -1,4 +1,5 @@
-// What comes from a socket before a request is routed: however it is cut into pieces, the same head or the same refusal.
+// What comes from a socket before a request is routed: however it is cut into pieces, the same head or the same
+// refusal.
 #include <boost/asio/buffer.hpp>
 #include <cstddef>
 #include <cstdint>

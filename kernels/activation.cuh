@@ -1,6 +1,6 @@
 #pragma once
-// How rows of floats are read and how they are written in every form of an activation: a lane holds eight neighbouring elements, four
-// lanes a block of 32, a warp a super-block of 256.
+// How rows of floats are read and how they are written in every form of an activation: a lane holds eight neighbouring
+// elements, four lanes a block of 32, a warp a super-block of 256.
 #include "device.cuh"
 #include "device/cuda/launchers.hpp"
 #include "warp.cuh"
@@ -10,7 +10,8 @@ namespace KERNEL_NAMESPACE {
 inline constexpr int kPiece = 8;               // elements of a lane
 inline constexpr int kWarpSpan = 32 * kPiece;  // of a warp
 
-// Elements column to column + 7 of a row; 0 beyond its end. Rows begin at multiples of 16 bytes where dim is a multiple of four.
+// Elements column to column + 7 of a row; 0 beyond its end. Rows begin at multiples of 16 bytes where dim is a multiple
+// of four.
 __device__ inline void load_piece(const float* row, int column, int dim, float (&y)[kPiece]) {
   if (dim % 4 == 0) {
 #pragma unroll
@@ -31,7 +32,8 @@ __device__ inline void store_piece(float* row, int column, int dim, const float 
   if (dim % 4 == 0) {
 #pragma unroll
     for (int i = 0; i < kPiece; i += 4) {
-      if (column + i < dim) *reinterpret_cast<float4*>(row + column + i) = make_float4(y[i], y[i + 1], y[i + 2], y[i + 3]);
+      if (column + i < dim)
+        *reinterpret_cast<float4*>(row + column + i) = make_float4(y[i], y[i + 1], y[i + 2], y[i + 3]);
     }
     return;
   }
@@ -74,7 +76,8 @@ __device__ inline float largest_size(const float (&y)[kPiece]) {
 }
 
 // Blocks of 32 (docs/arithmetic.md, 2.3).
-__device__ inline void quantize_q8(const ActivationPlanes& out, std::int64_t row, int column, const float (&y)[kPiece]) {
+__device__ inline void quantize_q8(const ActivationPlanes& out, std::int64_t row, int column,
+                                   const float (&y)[kPiece]) {
   const float most = warp_max<kUnit / kPiece>(largest_size(y));
   const bool inside = column < out.dim;
   std::int8_t* to = out.q8 + row * out.dim + column;
@@ -87,7 +90,8 @@ __device__ inline void quantize_q8(const ActivationPlanes& out, std::int64_t row
 }
 
 // Blocks of 256 (3.1): the element of largest size becomes -127, the first of several.
-__device__ inline void quantize_q8_k(const ActivationPlanes& out, std::int64_t row, int column, const float (&y)[kPiece]) {
+__device__ inline void quantize_q8_k(const ActivationPlanes& out, std::int64_t row, int column,
+                                     const float (&y)[kPiece]) {
   const float size = largest_size(y), most = warp_max(size);
   float first = 0;
 #pragma unroll
@@ -102,9 +106,10 @@ __device__ inline void quantize_q8_k(const ActivationPlanes& out, std::int64_t r
   if (column % kWarpSpan == 0) out.q8k_d[row * (out.dim / kWarpSpan) + column / kWarpSpan] = quotient(1.0f, scale);
 }
 
-// Writes elements column to column + 7 of a row in all forms of `out`; elements beyond its end are 0. All lanes of a warp call it,
-// with columns side by side that start at a multiple of kWarpSpan.
-__device__ inline void store_activation(const ActivationPlanes& out, std::int64_t row, int column, const float (&y)[kPiece]) {
+// Writes elements column to column + 7 of a row in all forms of `out`; elements beyond its end are 0. All lanes of a
+// warp call it, with columns side by side that start at a multiple of kWarpSpan.
+__device__ inline void store_activation(const ActivationPlanes& out, std::int64_t row, int column,
+                                        const float (&y)[kPiece]) {
   if (out.f32) store_piece(out.f32 + row * out.dim, column, out.dim, y);
   if (out.f16 || out.bf16) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// Which kernel attends, and how its partial results become rows: merged in the order of splits, sinks added, turned back where V is
-// quantised, divided, and written in all forms of an activation.
+// Which kernel attends, and how its partial results become rows: merged in the order of splits, sinks added, turned
+// back where V is quantised, divided, and written in all forms of an activation.
 #include <cmath>
 
 #include "activation.cuh"
@@ -36,7 +36,8 @@ __device__ inline void walsh_hadamard_64(float (&y)[kPiece]) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads) merge_splits(ActivationPlanes out, AttentionLaunch args, int head_dim, bool rotated) {
+__global__ void __launch_bounds__(kThreads)
+    merge_splits(ActivationPlanes out, AttentionLaunch args, int head_dim, bool rotated) {
   const std::int64_t row = blockIdx.y;
   const int column = static_cast<int>(blockIdx.x) * kSpan + static_cast<int>(threadIdx.x) * kPiece;
   float y[kPiece] = {};
@@ -66,8 +67,8 @@ __global__ void __launch_bounds__(kThreads) merge_splits(ActivationPlanes out, A
 
 void attention(Stream& stream, const ActivationPlanes& out, const AttentionLaunch& args, const KvView& kv) {
   if (args.rows <= kVecRows || !attention_tiled(stream, args, kv)) attention_split(stream, args, kv);
-  launch(merge_splits, {.grid = {(out.dim + kSpan - 1) / kSpan, args.rows}, .block = kThreads}, stream, out, args, kv.head_dim_v,
-         kv.value_rotation != 0);
+  launch(merge_splits, {.grid = {(out.dim + kSpan - 1) / kSpan, args.rows}, .block = kThreads}, stream, out, args,
+         kv.head_dim_v, kv.value_rotation != 0);
 }
 
 }  // namespace KERNEL_NAMESPACE

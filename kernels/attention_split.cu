@@ -1,6 +1,7 @@
-// Attention of few rows, or of caches that the tensor cores don't take: the cells of a row are shared by many blocks (flash-decoding;
-// Dao et al. 2023), each for all heads that read one KV head. Q is rounded to half beside a K of halves where the CPU backend does that;
-// all sums are single precision, where it adds V in halves. A quantised K is widened and Q isn't quantised.
+// Attention of few rows, or of caches that the tensor cores don't take: the cells of a row are shared by many blocks
+// (flash-decoding; Dao et al. 2023), each for all heads that read one KV head. Q is rounded to half beside a K of
+// halves where the CPU backend does that; all sums are single precision, where it adds V in halves. A quantised K is
+// widened and Q isn't quantised.
 #include <cmath>
 
 #include "attention_split.cuh"
@@ -64,7 +65,8 @@ __device__ inline void score_cells(const SharedMemory<kGroup>& shared, const Att
 #pragma unroll
     for (int h = 0; h < kGroup; ++h) {
       const float score = warp_sum<kDotLanes>(dot[h]);
-      if (lane == 0) shared.weight[h * kCellsPerBlock + c] = visible ? soft_cap(score * args.scale, args.softcap) : kNothing;
+      if (lane == 0)
+        shared.weight[h * kCellsPerBlock + c] = visible ? soft_cap(score * args.scale, args.softcap) : kNothing;
     }
   }
 }
@@ -94,7 +96,8 @@ __global__ void __launch_bounds__(kThreads, 3) attend_split(AttentionLaunch args
   const SharedMemory<kGroup> shared(memory, kv.head_dim_k);
   const int group = args.heads / kv.kv_heads, parts = (group + kGroup - 1) / kGroup;
   const int split = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y) / parts;
-  const int first_in_group = static_cast<int>(blockIdx.y) % parts * kGroup, first_head = kv_head * group + first_in_group;
+  const int first_in_group = static_cast<int>(blockIdx.y) % parts * kGroup,
+            first_head = kv_head * group + first_in_group;
   const int heads = group - first_in_group < kGroup ? group - first_in_group : kGroup;
   const std::int64_t row = blockIdx.z;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;

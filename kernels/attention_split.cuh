@@ -1,6 +1,6 @@
 #pragma once
-// How the cells that a row sees are shared by the blocks of a grid: in whole blocks of cells, the same number of splits whatever the
-// device, so that an answer depends on the conversation only.
+// How the cells that a row sees are shared by the blocks of a grid: in whole blocks of cells, the same number of splits
+// whatever the device, so that an answer depends on the conversation only.
 #include "kv_cells.cuh"
 
 namespace KERNEL_NAMESPACE {

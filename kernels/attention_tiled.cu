@@ -1,5 +1,5 @@
-// Attention of many rows on f16 tensor cores: 64 rows of a head against tiles of cells that arrive while the last one is multiplied
-// (FlashAttention-2; Dao 2023).
+// Attention of many rows on f16 tensor cores: 64 rows of a head against tiles of cells that arrive while the last one
+// is multiplied (FlashAttention-2; Dao 2023).
 //
 // Q, K, V and the weights are rounded to half, as in the peer's tensor-core kernel; accumulators are single
 // precision, also those of V, where the peer's are halves.
@@ -33,7 +33,8 @@ struct Tile {
 };
 
 template <int kDim>
-__device__ inline void load_q(typename Tile<kDim>::Shared& shared, const AttentionLaunch& args, int first_row, int head) {
+__device__ inline void load_q(typename Tile<kDim>::Shared& shared, const AttentionLaunch& args, int first_row,
+                              int head) {
   for (int i = threadIdx.x; i < kRowTile * kDim; i += kThreads) {
     const int row = i / kDim, d = i % kDim;
     const bool inside = first_row + row < args.rows;
@@ -42,9 +43,11 @@ __device__ inline void load_q(typename Tile<kDim>::Shared& shared, const Attenti
   }
 }
 
-// Cells first to first + cells - 1 of one head on their way to shared memory; zeros from `end` on, where memory may hold anything.
+// Cells first to first + cells - 1 of one head on their way to shared memory; zeros from `end` on, where memory may
+// hold anything.
 template <int kDim, DType kType>
-__device__ inline void load_cells(half (*to)[Tile<kDim>::pitch], const std::byte* from, std::int64_t first, std::int64_t end) {
+__device__ inline void load_cells(half (*to)[Tile<kDim>::pitch], const std::byte* from, std::int64_t first,
+                                  std::int64_t end) {
   constexpr int kChunks = kDim / kChunk;
   for (int i = threadIdx.x; i < Tile<kDim>::cells * kChunks; i += kThreads) {
     const int cell = i / kChunks, chunk = i % kChunks;
@@ -55,8 +58,9 @@ __device__ inline void load_cells(half (*to)[Tile<kDim>::pitch], const std::byte
     } else {
       float x[kChunk] = {};
       if (inside) load_chunk<kType>(at, chunk, x);
-      *reinterpret_cast<uint4*>(&to[cell][chunk * kChunk]) = make_uint4(float2_to_half2(x[0], x[1]), float2_to_half2(x[2], x[3]),
-                                                                       float2_to_half2(x[4], x[5]), float2_to_half2(x[6], x[7]));
+      *reinterpret_cast<uint4*>(&to[cell][chunk * kChunk]) =
+          make_uint4(float2_to_half2(x[0], x[1]), float2_to_half2(x[2], x[3]), float2_to_half2(x[4], x[5]),
+                     float2_to_half2(x[6], x[7]));
     }
   }
 }
@@ -71,8 +75,8 @@ struct WarpRows {
 
 // Scores of 16 rows with a tile of cells: C fragments of eight cells each.
 template <int kDim>
-__device__ inline void score_tile(const typename Tile<kDim>::Shared& shared, const typename Tile<kDim>::Stage& stage, int warp, int lane,
-                                  float (&score)[Tile<kDim>::cells / 8][4]) {
+__device__ inline void score_tile(const typename Tile<kDim>::Shared& shared, const typename Tile<kDim>::Stage& stage,
+                                  int warp, int lane, float (&score)[Tile<kDim>::cells / 8][4]) {
 #pragma unroll
   for (int k = 0; k < kDim; k += 16) {
     const Matrices4 q = ldmatrix_x4(&shared.q[warp * 16 + lane % 16][k + lane / 16 * 8]);
@@ -83,7 +87,8 @@ __device__ inline void score_tile(const typename Tile<kDim>::Shared& shared, con
 #pragma unroll
       for (int half_tile = 0; half_tile < 2; ++half_tile) {
         float(&s)[4] = score[j + half_tile];
-        const MmaFloat c = mma_m16n8k16_f16(a, MmaB{{m.x[2 * half_tile], m.x[2 * half_tile + 1]}}, MmaFloat{{s[0], s[1], s[2], s[3]}});
+        const MmaFloat c =
+            mma_m16n8k16_f16(a, MmaB{{m.x[2 * half_tile], m.x[2 * half_tile + 1]}}, MmaFloat{{s[0], s[1], s[2], s[3]}});
 #pragma unroll
         for (int i = 0; i < 4; ++i) s[i] = c.x[i];
       }
@@ -127,16 +132,16 @@ __device__ inline void add_values(WarpRows<kDim>& rows, const typename Tile<kDim
   for (int c = 0; c < Tile<kDim>::cells / 16; ++c) {
     const float(&left)[4] = weight[2 * c];
     const float(&right)[4] = weight[2 * c + 1];
-    const MmaA a{{float2_to_half2(left[0], left[1]), float2_to_half2(left[2], left[3]), float2_to_half2(right[0], right[1]),
-                  float2_to_half2(right[2], right[3])}};
+    const MmaA a{{float2_to_half2(left[0], left[1]), float2_to_half2(left[2], left[3]),
+                  float2_to_half2(right[0], right[1]), float2_to_half2(right[2], right[3])}};
 #pragma unroll
     for (int j = 0; j < kDim / 8; j += 2) {
       const Matrices4 m = ldmatrix_x4_trans(&stage.v[c * 16 + lane % 16][j * 8 + lane / 16 * 8]);
 #pragma unroll
       for (int half_tile = 0; half_tile < 2; ++half_tile) {
         float(&acc)[4] = rows.acc[j + half_tile];
-        const MmaFloat d =
-            mma_m16n8k16_f16(a, MmaB{{m.x[2 * half_tile], m.x[2 * half_tile + 1]}}, MmaFloat{{acc[0], acc[1], acc[2], acc[3]}});
+        const MmaFloat d = mma_m16n8k16_f16(a, MmaB{{m.x[2 * half_tile], m.x[2 * half_tile + 1]}},
+                                            MmaFloat{{acc[0], acc[1], acc[2], acc[3]}});
 #pragma unroll
         for (int i = 0; i < 4; ++i) acc[i] = d.x[i];
       }
@@ -181,11 +186,13 @@ __global__ void __launch_bounds__(kThreads) attend_tiled(AttentionLaunch args, K
     const Segment segment(kv, args.window, begin, last_row);
     begin = segment.end;
     const CellBlocks range(segment.begin_cell, segment.end_cell, split, args.max_splits);
-    const std::int64_t first_tile = range.first * (kCellsPerBlock / T::cells), last_tile = range.last * (kCellsPerBlock / T::cells);
+    const std::int64_t first_tile = range.first * (kCellsPerBlock / T::cells),
+                       last_tile = range.last * (kCellsPerBlock / T::cells);
     if (first_tile >= last_tile) continue;
     const std::int32_t sequence = kv.sequence[segment.begin];
     const std::int64_t end_cell = kv.cells[sequence];
-    const bool inside[2] = {row_a >= segment.begin && row_a < segment.end, row_b >= segment.begin && row_b < segment.end};
+    const bool inside[2] = {row_a >= segment.begin && row_a < segment.end,
+                            row_b >= segment.begin && row_b < segment.end};
     const auto load_tile = [&](std::int64_t tile) {
       std::byte* block = kv.blocks[sequence * kv.blocks_stride + tile * T::cells / kCellsPerBlock];
       typename T::Stage& stage = shared.stage[tile % 2];
@@ -211,7 +218,8 @@ __global__ void __launch_bounds__(kThreads) attend_tiled(AttentionLaunch args, K
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const std::int64_t cell = tile * T::cells + j * 8 + lane % 4 * 2 + i % 2;
-          score[j][i] = inside[i / 2] && cells[i / 2].sees(cell) ? soft_cap(score[j][i] * args.scale, args.softcap) : kNothing;
+          score[j][i] =
+              inside[i / 2] && cells[i / 2].sees(cell) ? soft_cap(score[j][i] * args.scale, args.softcap) : kNothing;
         }
       }
       soft_max_tile<kDim>(rows, score);
@@ -243,7 +251,10 @@ void launch_tiled(Stream& stream, const AttentionLaunch& args, const KvView& kv)
   constexpr std::size_t kShared = sizeof(typename Tile<kDim>::Shared);
   const auto kernel = attend_tiled<kDim, kType>;
   if constexpr (kShared > kDefaultSharedBytes) allow_shared(kernel, kShared);
-  launch(kernel, {.grid = {(args.rows + kRowTile - 1) / kRowTile, args.heads, args.max_splits}, .block = kThreads, .shared = kShared},
+  launch(kernel,
+         {.grid = {(args.rows + kRowTile - 1) / kRowTile, args.heads, args.max_splits},
+          .block = kThreads,
+          .shared = kShared},
          stream, args, kv);
 }
 

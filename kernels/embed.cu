@@ -11,7 +11,8 @@ constexpr int kSpan = kThreads * kPiece;
 
 // A thread widens a unit.
 template <class Block>
-__global__ void __launch_bounds__(kThreads) embed_blocks(float* x, WeightPlanes table, const std::int32_t* tokens, float scale) {
+__global__ void __launch_bounds__(kThreads)
+    embed_blocks(float* x, WeightPlanes table, const std::int32_t* tokens, float scale) {
   const int unit = static_cast<int>(blockIdx.x * kThreads + threadIdx.x), units = table.cols / kUnit;
   if (unit >= units) return;
   WeightUnit<Block> w;
@@ -28,7 +29,8 @@ __global__ void __launch_bounds__(kThreads) embed_blocks(float* x, WeightPlanes 
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) embed_floats(float* x, WeightPlanes table, const std::int32_t* tokens, float scale) {
+__global__ void __launch_bounds__(kThreads)
+    embed_floats(float* x, WeightPlanes table, const std::int32_t* tokens, float scale) {
   const int column = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (column >= table.cols) return;
   const T* from = reinterpret_cast<const T*>(table.low) + std::int64_t{tokens[blockIdx.y]} * table.cols;
@@ -60,12 +62,13 @@ void embed(Stream& stream, float* x, const WeightPlanes& table, const std::int32
     const auto kernel = table.type == DType::f32   ? embed_floats<float>
                         : table.type == DType::f16 ? embed_floats<half>
                                                    : embed_floats<bfloat16>;
-    launch(kernel, {.grid = {blocks_for(table.cols, kThreads), rows}, .block = kThreads}, stream, x, table, tokens, scale);
+    launch(kernel, {.grid = {blocks_for(table.cols, kThreads), rows}, .block = kThreads}, stream, x, table, tokens,
+           scale);
     return;
   }
   with_block(table.type, [&]<class Block>() {
-    launch(embed_blocks<Block>, {.grid = {blocks_for(table.cols / kUnit, kThreads), rows}, .block = kThreads}, stream, x, table,
-           tokens, scale);
+    launch(embed_blocks<Block>, {.grid = {blocks_for(table.cols / kUnit, kThreads), rows}, .block = kThreads}, stream,
+           x, table, tokens, scale);
   });
 }
 

@@ -28,7 +28,8 @@ __device__ inline Best best_of_warp(Best mine) {
   return mine;
 }
 
-// A warp routes a row; lane l looks after experts l, l + 32, ... The softmax changes no order, so experts are chosen by their scores.
+// A warp routes a row; lane l looks after experts l, l + 32, ... The softmax changes no order, so experts are chosen by
+// their scores.
 __global__ void __launch_bounds__(kThreads) route_rows(RouteArgs args) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;

@@ -1,5 +1,5 @@
-// act(gate) * up, in all forms of an activation. GELU goes through halves, as on the CPU (docs/arithmetic.md, 4), whose table holds
-// these values.
+// act(gate) * up, in all forms of an activation. GELU goes through halves, as on the CPU (docs/arithmetic.md, 4), whose
+// table holds these values.
 #include "activation.cuh"
 #include "device/cuda/launchers.hpp"
 
@@ -41,7 +41,8 @@ __global__ void __launch_bounds__(kThreads) glu_rows(ActivationPlanes out, const
 
 }  // namespace
 
-void glu(Stream& stream, const ActivationPlanes& out, const float* gate, const float* up, int rows, GluFunction function) {
+void glu(Stream& stream, const ActivationPlanes& out, const float* gate, const float* up, int rows,
+         GluFunction function) {
   const auto kernel = function == GluFunction::silu   ? glu_rows<GluFunction::silu>
                       : function == GluFunction::gelu ? glu_rows<GluFunction::gelu>
                                                       : glu_rows<GluFunction::clamped_swiglu>;

@@ -13,6 +13,7 @@ void matmul_float(Stream& stream, const MatmulPart* parts, int n, const Activati
 // out = out with bias, scale and residual, where the residual is other memory.
 void finish_outputs(Stream& stream, const MatmulPart& part, int rows);
 void attention_split(Stream& stream, const AttentionLaunch& args, const KvView& kv);
-bool attention_tiled(Stream& stream, const AttentionLaunch& args, const KvView& kv);  // false: no kernel for these heads
+bool attention_tiled(Stream& stream, const AttentionLaunch& args,
+                     const KvView& kv);  // false: no kernel for these heads
 
 }  // namespace KERNEL_NAMESPACE

@@ -1,5 +1,5 @@
-// Float weights and more rows than mat-vec takes, where cuBLAS is absent: a plain tiled kernel. Products and sums are single
-// precision for every type, so that it is also what a faster kernel is compared with.
+// Float weights and more rows than mat-vec takes, where cuBLAS is absent: a plain tiled kernel. Products and sums are
+// single precision for every type, so that it is also what a faster kernel is compared with.
 #include "kernels.cuh"
 #include "matmul_output.cuh"
 #include "weight_unit.cuh"
@@ -15,7 +15,8 @@ constexpr int kPitch = kTile + 4;
 
 // Elements k0 to k0 + kStep - 1 of kTile rows, transposed; 0 beyond the ends.
 template <class T>
-__device__ inline void load_tile(float (&to)[kStep][kPitch], const T* from, std::int64_t first, std::int64_t rows, int cols, int k0) {
+__device__ inline void load_tile(float (&to)[kStep][kPitch], const T* from, std::int64_t first, std::int64_t rows,
+                                 int cols, int k0) {
   for (int i = threadIdx.x; i < kTile * kStep; i += kThreads) {
     const int row = i / kStep, k = k0 + i % kStep;
     to[i % kStep][row] = first + row < rows && k < cols ? widen(from[(first + row) * cols + k]) : 0.0f;

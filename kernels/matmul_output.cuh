@@ -4,7 +4,8 @@
 
 namespace KERNEL_NAMESPACE {
 
-// Several weights multiply the same rows in one launch: the blocks of part p are first_block[p] to first_block[p + 1] - 1.
+// Several weights multiply the same rows in one launch: the blocks of part p are first_block[p] to first_block[p + 1]
+// - 1.
 struct MatmulJob {
   MatmulPart part[kMaxOutputs];
   int first_block[kMaxOutputs + 1];
@@ -16,15 +17,16 @@ struct MatmulJob {
   ExpertPairs experts;
 };
 
-inline MatmulJob make_job(const MatmulPart* parts, int n, const ActivationPlanes& a, int rows, int weight_rows_per_block) {
+inline MatmulJob make_job(const MatmulPart* parts, int n, const ActivationPlanes& a, int rows,
+                          int weight_rows_per_block) {
   MatmulJob job{};
   job.n = n;
   job.a = a;
   job.rows = rows;
   for (int p = 0; p < n; ++p) {
     job.part[p] = parts[p];
-    job.first_block[p + 1] =
-        job.first_block[p] + static_cast<int>((parts[p].weight.rows + weight_rows_per_block - 1) / weight_rows_per_block);
+    job.first_block[p + 1] = job.first_block[p] + static_cast<int>((parts[p].weight.rows + weight_rows_per_block - 1) /
+                                                                   weight_rows_per_block);
   }
   return job;
 }

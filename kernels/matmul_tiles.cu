@@ -1,6 +1,6 @@
-// Quantised weights and more rows than mat-vec takes: int8 tensor cores, exact within a unit of 32 elements, one single-precision
-// accumulator an output.
-// Integers are those of the CPU backend; unlike the peer's kernel for many rows (docs/arithmetic.md, 5.2), nothing is rounded to half.
+// Quantised weights and more rows than mat-vec takes: int8 tensor cores, exact within a unit of 32 elements, one
+// single-precision accumulator an output. Integers are those of the CPU backend; unlike the peer's kernel for many rows
+// (docs/arithmetic.md, 5.2), nothing is rounded to half.
 #include "kernels.cuh"
 #include "matmul_output.cuh"
 #include "ptx.cuh"
@@ -13,8 +13,8 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kWeightTile = 128;  // weight rows of a block
 constexpr int kUnits = 2;         // of a step: each thread unpacks one
-// Rows of a tile in shared memory: 16 bytes more than its elements, so that the eight rows that a warp reads at once are in
-// different banks.
+// Rows of a tile in shared memory: 16 bytes more than its elements, so that the eight rows that a warp reads at once
+// are in different banks.
 constexpr int kPitch = kUnits * kUnit + 16;
 static_assert(kThreads == kWeightTile * kUnits);
 
@@ -23,8 +23,8 @@ inline constexpr bool kMinimum = UnitLayout<Block>::minimum;
 template <class Block>
 inline constexpr int kHalves = UnitLayout<Block>::halves;
 
-// What a step multiplies. Scales are those of the parts of a unit (kHalves); the sums of activations stand for what a minimum is
-// multiplied by.
+// What a step multiplies. Scales are those of the parts of a unit (kHalves); the sums of activations stand for what a
+// minimum is multiplied by.
 template <class Block, int kRows>
 struct alignas(16) Stage {
   static constexpr int halves = kHalves<Block>;
@@ -96,7 +96,8 @@ class Loader {
       cp_async_16(&stage.a[row][part * 16], from, inside ? 16 : 0);
     }
     cp_async_commit();
-    for (int i = threadIdx.x; i < kRows * kUnits; i += kThreads) load_scales(stage, i / kUnits, i % kUnits, step * kUnits + i % kUnits);
+    for (int i = threadIdx.x; i < kRows * kUnits; i += kThreads)
+      load_scales(stage, i / kUnits, i % kUnits, step * kUnits + i % kUnits);
   }
 
   // From registers to shared memory.
@@ -158,7 +159,8 @@ struct Accumulators {
 
 // Adds one part of a unit (half of it, or all): products of integers, times their scales.
 template <class Block, int kRows>
-__device__ inline void multiply_unit(const Stage<Block, kRows>& stage, int unit, int weight0, int row0, Accumulators<kRows>& sums) {
+__device__ inline void multiply_unit(const Stage<Block, kRows>& stage, int unit, int weight0, int row0,
+                                     Accumulators<kRows>& sums) {
   using Tile = WarpTile<kRows>;
   const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, in_group = lane % 4;
   constexpr int kParts = kHalves<Block>;
@@ -191,14 +193,16 @@ __device__ inline void multiply_unit(const Stage<Block, kRows>& stage, int unit,
           const int row = weight0 + i * 16 + group + v / 2 * 8;
           float& sum = sums.x[i][j][v];
           sum = fmaf(stage.w_scale[unit][h][row] * a_scale[v % 2], static_cast<float>(c.x[v]), sum);
-          if constexpr (kMinimum<Block>) sum = fmaf(stage.w_min[unit][h][row], stage.a_sum[unit][h][column + v % 2], sum);
+          if constexpr (kMinimum<Block>)
+            sum = fmaf(stage.w_min[unit][h][row], stage.a_sum[unit][h][column + v % 2], sum);
         }
       }
     }
   }
 }
 
-// Two stages take turns: while one is multiplied, the next one's weights are in registers and its activations on their way.
+// Two stages take turns: while one is multiplied, the next one's weights are in registers and its activations on their
+// way.
 template <class Block, int kRows, bool kGrouped>
 __device__ inline void multiply_block_of_tiles(const MatmulJob& job) {
   using Tile = WarpTile<kRows>;
@@ -262,8 +266,8 @@ __global__ void __launch_bounds__(kThreads, 2) multiply_expert_tiles(MatmulJob j
 
 template <class Block, int kRows>
 void launch_tiles(Stream& stream, const MatmulJob& job) {
-  launch(multiply_tiles<Block, kRows>, {.grid = {job.first_block[job.n], (job.rows + kRows - 1) / kRows}, .block = kThreads}, stream,
-         job);
+  launch(multiply_tiles<Block, kRows>,
+         {.grid = {job.first_block[job.n], (job.rows + kRows - 1) / kRows}, .block = kThreads}, stream, job);
 }
 
 }  // namespace

@@ -65,8 +65,8 @@ __device__ inline float multiply_units(const WeightUnit<Block>& w, const Activat
     if constexpr (!Layout::super) {
       sum = fmaf(w.m, a.s, sum);
     } else {
-      const int minimum =
-          Layout::halves == 2 ? a.sum[0] * w.min[0] + a.sum[1] * w.min[Layout::halves - 1] : (a.sum[0] + a.sum[1]) * w.min[0];
+      const int minimum = Layout::halves == 2 ? a.sum[0] * w.min[0] + a.sum[1] * w.min[Layout::halves - 1]
+                                              : (a.sum[0] + a.sum[1]) * w.min[0];
       sum = fmaf(-(w.m * a.d), static_cast<float>(minimum), sum);
     }
   }
@@ -91,8 +91,8 @@ struct Start {
 
 // Each lane's sums become those of the warp; lane i writes the i-th of them.
 template <int kRows>
-__device__ inline void write_sums(const MatmulPart& part, std::int64_t first, float (&sums)[kWeightRows][kRows], int rows,
-                                  const Start& start) {
+__device__ inline void write_sums(const MatmulPart& part, std::int64_t first, float (&sums)[kWeightRows][kRows],
+                                  int rows, const Start& start) {
   const int lane = threadIdx.x % 32;
   float mine = 0;
   for (int r = 0; r < kWeightRows; ++r) {
@@ -176,7 +176,8 @@ __global__ void __launch_bounds__(kThreads) multiply_floats(MatmulJob job) {
       Vector<T> w[kWeightRows];
       for (int r = 0; r < kWeightRows; ++r) w[r] = *reinterpret_cast<const Vector<T>*>(weight[r] + k);
       for (int n = 0; n < kRows; ++n) {
-        const auto x = *reinterpret_cast<const Vector<T>*>(activation_row<T>(job.a, start.row + (n < job.rows ? n : 0)) + k);
+        const auto x =
+            *reinterpret_cast<const Vector<T>*>(activation_row<T>(job.a, start.row + (n < job.rows ? n : 0)) + k);
         for (int r = 0; r < kWeightRows; ++r) {
           for (int i = 0; i < kVector<T>; ++i) sums[r][n] = fmaf(widen(w[r].x[i]), widen(x.x[i]), sums[r][n]);
         }
@@ -196,7 +197,9 @@ __global__ void __launch_bounds__(kThreads) multiply_floats(MatmulJob job) {
 template <int kRows>
 void launch_vec(Stream& stream, const MatmulJob& job) {
   const int pairs = job.experts.expert ? job.experts.pairs : 1;
-  const auto run = [&](auto kernel) { launch(kernel, {.grid = {job.first_block[job.n], pairs}, .block = kThreads}, stream, job); };
+  const auto run = [&](auto kernel) {
+    launch(kernel, {.grid = {job.first_block[job.n], pairs}, .block = kThreads}, stream, job);
+  };
   const auto run_floats = [&]<class T>() {
     if (job.part[0].weight.cols % kVector<T> == 0) {
       run(multiply_floats<T, kRows, true>);

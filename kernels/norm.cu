@@ -1,7 +1,8 @@
 // RMS norm of rows, written as activations, as floats, or added to a residual.
 //
-// Squares are summed in double precision, as on the CPU (docs/arithmetic.md, 3): whatever the order, the sum rounds to the same float,
-// and so the integers behind it are the same. It costs little: a row has few squares beside the products it goes into.
+// Squares are summed in double precision, as on the CPU (docs/arithmetic.md, 3): whatever the order, the sum rounds to
+// the same float, and so the integers behind it are the same. It costs little: a row has few squares beside the
+// products it goes into.
 #include "activation.cuh"
 #include "device/cuda/launchers.hpp"
 
@@ -63,7 +64,8 @@ void rms_norm_floats(Stream& stream, float* out, const NormArgs& args) {
   launch(rms_norm_rows<NormTo::floats>, {.grid = args.rows, .block = kThreads}, stream, ActivationPlanes{}, out, args);
 }
 void rms_norm_add(Stream& stream, float* residual, const NormArgs& args) {
-  launch(rms_norm_rows<NormTo::residual>, {.grid = args.rows, .block = kThreads}, stream, ActivationPlanes{}, residual, args);
+  launch(rms_norm_rows<NormTo::residual>, {.grid = args.rows, .block = kThreads}, stream, ActivationPlanes{}, residual,
+         args);
 }
 
 }  // namespace KERNEL_NAMESPACE

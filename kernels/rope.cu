@@ -1,5 +1,5 @@
-// RoPE (Su et al. 2021), fused with what stands around it: norm of heads before, the rotation of a quantised cache and the store
-// after. A warp takes a head.
+// RoPE (Su et al. 2021), fused with what stands around it: norm of heads before, the rotation of a quantised cache and
+// the store after. A warp takes a head.
 #include "activation.cuh"
 #include "device/cuda/launchers.hpp"
 #include "kv_cells.cuh"
@@ -11,8 +11,8 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 
-// The powers of the base are iterated products, as on the CPU (docs/arithmetic.md, 2.6). Sines are the accurate ones: the peer's CUDA
-// backend takes fast ones, which are off by 1e-4 at positions of thousands.
+// The powers of the base are iterated products, as on the CPU (docs/arithmetic.md, 2.6). Sines are the accurate ones:
+// the peer's CUDA backend takes fast ones, which are off by 1e-4 at positions of thousands.
 __global__ void __launch_bounds__(kThreads) rope_angles(RopeTableArgs args) {
   const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (i >= args.rows * args.pairs) return;
@@ -93,7 +93,8 @@ struct Head {
         const float most = warp_max(fabsf(value));
         std::byte* at = to + block * kQ8BlockBytes;
         if (lane == 0) *reinterpret_cast<half*>(at) = to_half(most / 127.0f);
-        reinterpret_cast<std::int8_t*>(at)[2 + lane] = static_cast<std::int8_t>(__float2int_rn(value * quotient(127.0f, most)));
+        reinterpret_cast<std::int8_t*>(at)[2 + lane] =
+            static_cast<std::int8_t>(__float2int_rn(value * quotient(127.0f, most)));
       }
     }
   }
@@ -168,9 +169,10 @@ void rope_table(Stream& stream, const RopeTableArgs& args) {
 void rope_store(Stream& stream, const RopeStoreLaunch& args, const KvView& kv) {
   const int heads = args.heads + 2 * kv.kv_heads;
   const int dim = kv.head_dim_k > kv.head_dim_v ? kv.head_dim_k : kv.head_dim_v;
-  launch(rope_store_heads,
-         {.grid = {(heads + kWarps - 1) / kWarps, args.rows}, .block = kThreads, .shared = kWarps * dim * sizeof(float)}, stream,
-         args, kv);
+  launch(
+      rope_store_heads,
+      {.grid = {(heads + kWarps - 1) / kWarps, args.rows}, .block = kThreads, .shared = kWarps * dim * sizeof(float)},
+      stream, args, kv);
 }
 
 void rotate_keys(Stream& stream, const RotateKeysLaunch& args, const KvView& kv) {

@@ -47,19 +47,21 @@ __device__ inline float widen_scale(half_e8m0 scale) {
 // Four bytes of a table as a word.
 __host__ __device__ constexpr std::uint32_t table_word(const std::int8_t* table, int first) {
   std::uint32_t word = 0;
-  for (int i = 0; i < 4; ++i) word |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(table[first + i])) << (8 * i);
+  for (int i = 0; i < 4; ++i)
+    word |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(table[first + i])) << (8 * i);
   return word;
 }
 
-// The values of the type's table for the eight nibbles of `codes`: of the low nibbles of its bytes, and of the high ones. A
-// permutation picks one of eight bytes by three bits; the fourth bit then picks between two of those.
+// The values of the type's table for the eight nibbles of `codes`: of the low nibbles of its bytes, and of the high
+// ones. A permutation picks one of eight bytes by three bits; the fourth bit then picks between two of those.
 template <class Block>
 __device__ inline void look_up(std::uint32_t codes, std::uint32_t& low, std::uint32_t& high) {
   constexpr std::uint32_t t0 = table_word(kTraits<Block>.table, 0), t1 = table_word(kTraits<Block>.table, 4);
   constexpr std::uint32_t t2 = table_word(kTraits<Block>.table, 8), t3 = table_word(kTraits<Block>.table, 12);
   const std::uint32_t index = codes & 0x77777777u, upper = ((codes & 0x88888888u) >> 1) | 0x32103210u;
   const std::uint32_t first = __byte_perm(__byte_perm(t0, t1, index), __byte_perm(t2, t3, index), upper);
-  const std::uint32_t second = __byte_perm(__byte_perm(t0, t1, index >> 16), __byte_perm(t2, t3, index >> 16), upper >> 16);
+  const std::uint32_t second =
+      __byte_perm(__byte_perm(t0, t1, index >> 16), __byte_perm(t2, t3, index >> 16), upper >> 16);
   low = __byte_perm(first, second, 0x6420);
   high = __byte_perm(first, second, 0x7531);
 }
@@ -67,7 +69,8 @@ __device__ inline void look_up(std::uint32_t codes, std::uint32_t& low, std::uin
 // What kernels ask of a type, apart from its traits: those hold a pointer that a kernel can't follow.
 template <class Block>
 struct UnitLayout : PlaneLayout<Block> {
-  static constexpr int low_bits = kTraits<Block>.low_bits, high_bits = kTraits<Block>.high_bits, offset = kTraits<Block>.offset;
+  static constexpr int low_bits = kTraits<Block>.low_bits, high_bits = kTraits<Block>.high_bits,
+                       offset = kTraits<Block>.offset;
   static constexpr bool minimum = kTraits<Block>.minimum, table = kTraits<Block>.has_table;
 };
 
@@ -100,7 +103,8 @@ __device__ inline void load_unit(const WeightPlanes& w, std::int64_t index, Weig
       std::uint32_t code = (low[i % Layout::low_bits] >> (i / Layout::low_bits * Layout::low_bits)) & low_mask;
       if constexpr (Layout::high_bits != 0) {
         constexpr std::uint32_t high_mask = ((1u << Layout::high_bits) - 1) * 0x01010101u;
-        code |= ((high[i % Layout::high_bits] >> (i / Layout::high_bits * Layout::high_bits)) & high_mask) << Layout::low_bits;
+        code |= ((high[i % Layout::high_bits] >> (i / Layout::high_bits * Layout::high_bits)) & high_mask)
+                << Layout::low_bits;
       }
       // Each byte minus the offset: the highest bit keeps the bytes from borrowing from each other.
       if constexpr (Layout::offset != 0) {
@@ -109,7 +113,8 @@ __device__ inline void load_unit(const WeightPlanes& w, std::int64_t index, Weig
       out.q[i] = static_cast<std::int32_t>(code);
     }
   }
-  const auto* scale = reinterpret_cast<const decltype(Block::d)*>(w.scale + index / Layout::units * Layout::scale_bytes);
+  const auto* scale =
+      reinterpret_cast<const decltype(Block::d)*>(w.scale + index / Layout::units * Layout::scale_bytes);
   out.d = widen_scale(scale[0]);
   out.m = 0;
   if constexpr (Layout::minimum) out.m = widen_scale(scale[1]);

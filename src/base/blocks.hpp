@@ -225,7 +225,7 @@ struct BlockTraits {
   int low_bits;
   int high_bits;
   int offset;
-  bool minimum;  // has m or dmin
+  bool minimum;              // has m or dmin
   const std::int8_t* table;  // of the 16 codes' integers; nullptr: none
   // Whether there is one: under UBSan gcc doesn't take a comparison of an address for a constant (its bug 71962).
   bool has_table = false;

@@ -231,7 +231,8 @@ bool Engine::Impl::save_to_cache(Slot& slot) {
   std::vector<KvBlock*> blocks;
   const auto prepare = [&] {
     if (kept) return;
-    kept = SlotState{slot.kv.saved(*pool), slot.checkpoints, slot.hits, Clock::now(), slot.last_task, state_fingerprint};
+    kept =
+        SlotState{slot.kv.saved(*pool), slot.checkpoints, slot.hits, Clock::now(), slot.last_task, state_fingerprint};
     kept->collect_blocks(blocks);
   };
   const auto make_state = [&] {

@@ -18,9 +18,11 @@ namespace {
 
 constexpr auto kHeartbeatPause = std::chrono::seconds(1);
 constexpr auto kCopyPause = std::chrono::milliseconds(2);  // while states are being copied
-constexpr std::int64_t kContextUnit = 256;  // contexts are rounded up to this many tokens
+constexpr std::int64_t kContextUnit = 256;                 // contexts are rounded up to this many tokens
 
-std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept { return (n + unit - 1) / unit * unit; }
+std::int64_t round_up(std::int64_t n, std::int64_t unit) noexcept {
+  return (n + unit - 1) / unit * unit;
+}
 
 constexpr std::size_t kCancellations = 256;  // that are noted without taking memory
 
@@ -50,7 +52,8 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
   const std::int64_t of_a_slot = options.context_per_slot > 0 ? options.context_per_slot : training;
   const std::int64_t wanted = options.context > 0 ? options.context : of_a_slot * options.slots;
   if (wanted > training * options.slots) {
-    log_warning("the context of {} tokens is larger than the model was trained with: a slot gets at most {}", wanted, training);
+    log_warning("the context of {} tokens is larger than the model was trained with: a slot gets at most {}", wanted,
+                training);
   }
   make_context(wanted);
   fit_into_device();
@@ -71,8 +74,9 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
   if (mib != 0) {
     const std::uint64_t limit = mib < 0 ? 0 : static_cast<std::uint64_t>(mib) << 20;
     make_transport(limit);
-    cache = std::make_unique<PromptCache<SlotState>>(limit, static_cast<std::uint64_t>(total_context),
-                                                      [this](const PromptCacheEvent& event) { note_cache_event(event); });
+    cache =
+        std::make_unique<PromptCache<SlotState>>(limit, static_cast<std::uint64_t>(total_context),
+                                                 [this](const PromptCacheEvent& event) { note_cache_event(event); });
     metrics.cache_limit_bytes = limit;
   }
   if (cache && options.cache_idle_slots) {
@@ -85,7 +89,8 @@ Engine::Impl::Impl(const Model& m, const Tokenizer& t, const EngineOptions& o) :
 void Engine::Impl::make_context(std::int64_t wanted) {
   const std::int64_t training = model.config().context;
   const bool shared = options.unified_kv || options.slots == 1;
-  const std::int64_t per_slot = shared ? round_up(wanted, kContextUnit) : round_up(wanted / options.slots, kContextUnit);
+  const std::int64_t per_slot =
+      shared ? round_up(wanted, kContextUnit) : round_up(wanted / options.slots, kContextUnit);
   total_context = shared ? per_slot : per_slot * options.slots;
   slot_context = std::min({per_slot, training, options.context_per_slot > 0 ? options.context_per_slot : training});
   options.batch = static_cast<int>(std::min<std::int64_t>(std::max(options.batch, 1), wanted));
@@ -94,11 +99,13 @@ void Engine::Impl::make_context(std::int64_t wanted) {
   one_stream = shared;
   const std::int64_t window_cells = model.config().windowed() ? window_part_cells(per_slot) : 0;
   transformer.reset();
-  pool = std::make_unique<KvPool>(model.device(), model.config(), options.cache_type_k, options.cache_type_v, 0, window_cells);
+  pool = std::make_unique<KvPool>(model.device(), model.config(), options.cache_type_k, options.cache_type_v, 0,
+                                  window_cells);
   window = options.swa_full ? 0 : pool->window();
   can_move_positions = window_cells == 0 || window_cells == per_slot;
   if (options.context_shift && !can_move_positions) {
-    log_warning("the context shift is off: layers with a window of {} tokens keep {} of them", pool->window(), window_cells);
+    log_warning("the context shift is off: layers with a window of {} tokens keep {} of them", pool->window(),
+                window_cells);
     options.context_shift = false;
   }
   TransformerLimits limits;
@@ -111,8 +118,8 @@ void Engine::Impl::make_context(std::int64_t wanted) {
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::out_of_memory) throw;
     throw Error(ErrorKind::out_of_memory,
-                fmt::format("scratch memory for batches of {} rows has no room beside the weights (-ub takes less): {}", options.ubatch,
-                            error.what()));
+                fmt::format("scratch memory for batches of {} rows has no room beside the weights (-ub takes less): {}",
+                            options.ubatch, error.what()));
   }
 }
 
@@ -122,7 +129,9 @@ Engine::Engine(const Model& model, const Tokenizer& tokenizer, const EngineOptio
   impl_->thread = std::thread([impl = impl_.get()] { impl->loop(); });
 }
 
-Engine::~Engine() { stop(); }
+Engine::~Engine() {
+  stop();
+}
 
 void Engine::stop() {
   {
@@ -243,9 +252,15 @@ EngineMetrics Engine::metrics() const {
   return impl_->metrics_snapshot;
 }
 
-std::int64_t Engine::slot_context() const noexcept { return impl_->slot_context; }
-int Engine::slot_count() const noexcept { return impl_->options.slots; }
-const EngineOptions& Engine::options() const noexcept { return impl_->options; }
+std::int64_t Engine::slot_context() const noexcept {
+  return impl_->slot_context;
+}
+int Engine::slot_count() const noexcept {
+  return impl_->options.slots;
+}
+const EngineOptions& Engine::options() const noexcept {
+  return impl_->options;
+}
 
 // One empty pass, so that the first request finds the weights in memory.
 void Engine::Impl::warm_up() {
@@ -286,8 +301,8 @@ void Engine::Impl::beat() const {
   if (options.heartbeat) options.heartbeat();
 }
 
-// Moves what other threads have queued to the engine's own lists; false when the engine is to stop. With `wait`, sleeps until
-// there is something.
+// Moves what other threads have queued to the engine's own lists; false when the engine is to stop. With `wait`, sleeps
+// until there is something.
 bool Engine::Impl::take_arrivals(bool wait) {
   {
     std::unique_lock lock(mutex);

@@ -121,9 +121,9 @@ inline Timings Run::timings() const noexcept {
 struct SlotState {
   KvSequence kv;
   Checkpoints<KvCells> checkpoints;
-  int hits = 0;             // how often the conversation has been brought back
-  Clock::time_point saved;  // when it went to the cache
-  JobId task = 0;           // the last one that worked on it
+  int hits = 0;                   // how often the conversation has been brought back
+  Clock::time_point saved;        // when it went to the cache
+  JobId task = 0;                 // the last one that worked on it
   std::uint64_t fingerprint = 0;  // of the model, the cache types and the layout of blocks
 
   void collect_blocks(std::vector<KvBlock*>& out) {

@@ -65,8 +65,8 @@ void list_devices() {
   if (found.devices.empty()) fmt::print("  (none: {})\n", found.reason);
 }
 
-// The CUDA device of the flags, unset: the CPU. One that is asked for by name is used or it is an error; one that isn't, is used if
-// it can be.
+// The CUDA device of the flags, unset: the CPU. One that is asked for by name is used or it is an error; one that
+// isn't, is used if it can be.
 std::optional<int> choose_cuda_device(const Options& options) {
   using Kind = DeviceChoice::Kind;
   if (options.device.kind == Kind::cpu || options.gpu_layers_zero) return std::nullopt;
@@ -84,12 +84,15 @@ void check_weights_fit(const GgufFile& file, int cuda_device) {
   log_info("device memory: {:.0f} MiB for weights, {:.0f} MiB are free", static_cast<double>(needed) / kMiB,
            static_cast<double>(free) / kMiB);
   if (needed <= free) return;
-  throw Error(ErrorKind::out_of_memory,
-              fmt::format("the weights of {} take {:.0f} MiB, but {:.0f} MiB of cuda:{} are free (--device cpu runs it on the CPU)",
-                          file.name(), static_cast<double>(needed) / kMiB, static_cast<double>(free) / kMiB, cuda_device));
+  throw Error(
+      ErrorKind::out_of_memory,
+      fmt::format(
+          "the weights of {} take {:.0f} MiB, but {:.0f} MiB of cuda:{} are free (--device cpu runs it on the CPU)",
+          file.name(), static_cast<double>(needed) / kMiB, static_cast<double>(free) / kMiB, cuda_device));
 }
 
-std::unique_ptr<Model> load_model(const Options& options, Device& device, std::optional<int> cuda_device, const ServiceManager& manager) {
+std::unique_ptr<Model> load_model(const Options& options, Device& device, std::optional<int> cuda_device,
+                                  const ServiceManager& manager) {
   GgufFile file = GgufFile::open(options.model_path);
   if (cuda_device) check_weights_fit(file, *cuda_device);
   const auto start = std::chrono::steady_clock::now();
@@ -219,7 +222,8 @@ void serve(Options options, Arguments arguments) {
   if (options.model_path.empty()) return serve_without_model(server);
 
   const std::optional<int> cuda_device = choose_cuda_device(options);
-  const std::unique_ptr<Device> device = cuda_device ? make_cuda_device(*cuda_device) : make_cpu_device(options.threads);
+  const std::unique_ptr<Device> device =
+      cuda_device ? make_cuda_device(*cuda_device) : make_cpu_device(options.threads);
   log_info("device: {}", device->description());
   const std::unique_ptr<Model> model = load_model(options, *device, cuda_device, manager);
   apply_model_sampling(model->file(), options);

@@ -60,7 +60,8 @@ void ServiceManager::ready(std::string_view text) const {
 void ServiceManager::reloading() const {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
-  send(fmt::format("RELOADING=1\nMONOTONIC_USEC={}", static_cast<long long>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000));
+  send(fmt::format("RELOADING=1\nMONOTONIC_USEC={}",
+                   static_cast<long long>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000));
 }
 void ServiceManager::stopping(std::string_view text) const {
   send(fmt::format("STOPPING=1\nSTATUS={}", text));

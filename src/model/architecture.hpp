@@ -99,10 +99,8 @@ inline constexpr Architecture kArchitectures[] = {
      .all_rows_to_end = true,
      .output = ModelConfig::OutputTensor::required,
      .window = {.used = true, .period = 2},
-     .experts = {.use = ExpertRule::Use::always,
-                 .own_width = true,
-                 .biases = true,
-                 .router = {.softmax_of_chosen = true}}},
+     .experts =
+         {.use = ExpertRule::Use::always, .own_width = true, .biases = true, .router = {.softmax_of_chosen = true}}},
     {.name = "gemma2",
      .partial_rope = true,
      .prescaled_q = true,

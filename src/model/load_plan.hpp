@@ -30,7 +30,7 @@ class LoadPlan {
   const GgufTensor& require(const std::string& name, Shape shape);
   const GgufFile& file() const noexcept { return file_; }
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }  // uses and checks nothing
-  bool has_rows(const std::string& name, std::int64_t rows) const;  // uses and checks nothing
+  bool has_rows(const std::string& name, std::int64_t rows) const;                        // uses and checks nothing
 
   void matrix(std::unique_ptr<Weight>& to, const GgufTensor& tensor) { matrix_rows(to, tensor, 0, tensor.rows()); }
   void matrix_rows(std::unique_ptr<Weight>& to, const GgufTensor& tensor, std::int64_t first, std::int64_t rows);

@@ -239,8 +239,7 @@ class Parser {
       TemplateOptions template_options;
       template_options.jinja = chat.jinja;
       const boost::json::object message{{"role", "user"}, {"content", "test"}};
-      ChatTemplate(chat.chat_template, std::move(template_options))
-          .render({{"messages", boost::json::array{message}}});
+      ChatTemplate(chat.chat_template, std::move(template_options)).render({{"messages", boost::json::array{message}}});
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("--chat-template: the template is not supported: {}", error.what()));
     }
@@ -295,7 +294,7 @@ void describe(std::string& out, const Flag& flag) {
 
 const std::vector<FlagSection>& flag_sections() {
   static const std::vector<FlagSection> sections = {
-      general_flags(), device_flags(),   model_flags(), cache_flags(),     http_flags(),       service_flags(),
+      general_flags(), device_flags(),   model_flags(), cache_flags(),     http_flags(),        service_flags(),
       chat_flags(),    sampling_flags(), log_flags(),   placement_flags(), unsupported_flags(),
   };
   return sections;

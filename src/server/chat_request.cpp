@@ -65,8 +65,7 @@ void check_before_template(const Fields& fields, bool builtin_format) {
   }
   static constexpr std::array<std::string_view, 3> kChoices = {"auto", "none", "required"};
   const auto* choice = fields.find("tool_choice");
-  if (choice != nullptr && choice->is_string() &&
-      std::ranges::find(kChoices, tool_choice) == kChoices.end()) {
+  if (choice != nullptr && choice->is_string() && std::ranges::find(kChoices, tool_choice) == kChoices.end()) {
     throw_invalid(fmt::format("field 'tool_choice': expected auto, none or required, got '{}'", tool_choice));
   }
   if (fields.find("json_schema") != nullptr && !text_or_empty(fields, "grammar").empty()) {
@@ -78,7 +77,8 @@ void check_before_template(const Fields& fields, bool builtin_format) {
 void check_after_template(const Fields& fields) {
   const bool logprobs = fields.find("logprobs") != nullptr && is_true(fields, "logprobs");
   if (has_tools(fields)) {
-    if (!text_or_empty(fields, "grammar").empty()) throw_invalid("field 'grammar': can't be used together with 'tools'");
+    if (!text_or_empty(fields, "grammar").empty())
+      throw_invalid("field 'grammar': can't be used together with 'tools'");
     if (logprobs && is_true(fields, "stream")) {
       throw_invalid("field 'logprobs': can't be used together with 'tools' in a stream");
     }
@@ -129,8 +129,8 @@ ChatRequest parse_chat_request(const RouteContext& context, const boost::json::o
   refuse_unsupported(fields);
 
   ChatRequest chat;
-  chat.completion = parse_completion_request(body, context.options, *context.app.tokenizer,
-                                             context.app.engine->slot_count());
+  chat.completion =
+      parse_completion_request(body, context.options, *context.app.tokenizer, context.app.engine->slot_count());
   read_chat_logprobs(fields, chat.completion.params);
   const auto* continues = fields.find("continue_final_message");
   const bool asked_to_continue = continues != nullptr && !(continues->is_bool() && !continues->get_bool());

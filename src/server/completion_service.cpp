@@ -19,7 +19,9 @@ class EngineService final : public CompletionService {
   JobId restore_slot(std::int64_t slot, std::string file_name, SlotActionDone done) override {
     return engine_.restore_slot(slot, std::move(file_name), std::move(done));
   }
-  JobId erase_slot(std::int64_t slot, SlotActionDone done) override { return engine_.erase_slot(slot, std::move(done)); }
+  JobId erase_slot(std::int64_t slot, SlotActionDone done) override {
+    return engine_.erase_slot(slot, std::move(done));
+  }
   std::vector<SlotSnapshot> slots() const override { return engine_.slots(); }
   EngineMetrics metrics() const override { return engine_.metrics(); }
   std::vector<CachedConversation> cached_conversations() const override { return engine_.cached_conversations(); }

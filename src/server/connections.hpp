@@ -37,8 +37,8 @@ class ConnectionCounter {
     std::string address_;
   };
 
-  // `address`: "" for clients that have none (UNIX sockets): only all connections are counted then. The counter outlives
-  // the ticket.
+  // `address`: "" for clients that have none (UNIX sockets): only all connections are counted then. The counter
+  // outlives the ticket.
   Ticket enter(const std::string& address, const ServerLimits& limits) {
     std::string own = address;  // nothing is counted if there is no memory for it
     const std::lock_guard lock(mutex_);

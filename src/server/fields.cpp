@@ -29,7 +29,8 @@ bool is_finite(const boost::json::value& value) noexcept {
   if (const double* number = value.if_double()) return std::isfinite(*number);
   if (const auto* array = value.if_array()) return std::ranges::all_of(*array, is_finite);
   const auto* object = value.if_object();
-  return object == nullptr || std::ranges::all_of(*object, [](const auto& member) { return is_finite(member.value()); });
+  return object == nullptr ||
+         std::ranges::all_of(*object, [](const auto& member) { return is_finite(member.value()); });
 }
 
 }  // namespace

@@ -95,9 +95,10 @@ class GenerationReply final : public PendingReply {
   }
 
   void handle(std::size_t index, Done& event, ReplyPart& part) {
-    log_info("request {}, task {}: {} prompt tokens, {} of them cached, in {:.1f} ms; {} generated in {:.1f} ms; slot {}",
-             request_id, jobs_[index], event.prompt_tokens, event.timings.cache_n, event.timings.prompt_ms,
-             event.timings.predicted_n, event.timings.predicted_ms, event.id_slot);
+    log_info(
+        "request {}, task {}: {} prompt tokens, {} of them cached, in {:.1f} ms; {} generated in {:.1f} ms; slot {}",
+        request_id, jobs_[index], event.prompt_tokens, event.timings.cache_n, event.timings.prompt_ms,
+        event.timings.predicted_n, event.timings.predicted_ms, event.id_slot);
     --open_;
     if (streams()) {
       streaming_ = true;

@@ -98,8 +98,8 @@ class MessagesFormat final : public AnswerFormat {
     if (open_ != kind) {
       end_block(out);
       open_ = kind;
-      json::object block = thinks ? json::object{{"type", "thinking"}, {"thinking", ""}}
-                                  : json::object{{"type", "text"}, {"text", ""}};
+      json::object block =
+          thinks ? json::object{{"type", "thinking"}, {"thinking", ""}} : json::object{{"type", "text"}, {"text", ""}};
       append(out, {{"type", "content_block_start"}, {"index", index_}, {"content_block", std::move(block)}});
     }
     json::object delta = thinks ? json::object{{"type", "thinking_delta"}, {"thinking", text}}

@@ -108,12 +108,15 @@ void add_prompt_cache(Page& page, const EngineMetrics& now) {
   page.counter("prompt_cache_load_seconds_total", "Time spent bringing conversations back", now.load_seconds);
   page.counter("prompt_cache_saved_bytes_total", "Bytes counted for stored conversations", now.saved_bytes);
   page.counter("prompt_cache_loaded_bytes_total", "Bytes counted for conversations brought back", now.loaded_bytes);
-  page.counters("prompt_tokens_reused_total", "Prompt tokens that were not computed again, by where they were", "from",
-                {{"slot", static_cast<double>(now.reused_from_slot)}, {"ram", static_cast<double>(now.reused_from_ram)}});
+  page.counters(
+      "prompt_tokens_reused_total", "Prompt tokens that were not computed again, by where they were", "from",
+      {{"slot", static_cast<double>(now.reused_from_slot)}, {"ram", static_cast<double>(now.reused_from_ram)}});
   page.counter("prompts_lost_to_limits_total", "Prompts of which a limit of the cache has cost tokens",
                now.lost_to_limits);
-  page.counter("prompt_cache_copied_to_host_bytes_total", "Bytes copied from the device to host memory", now.copied_to_host);
-  page.counter("prompt_cache_copied_to_device_bytes_total", "Bytes copied from host memory to the device", now.copied_to_device);
+  page.counter("prompt_cache_copied_to_host_bytes_total", "Bytes copied from the device to host memory",
+               now.copied_to_host);
+  page.counter("prompt_cache_copied_to_device_bytes_total", "Bytes copied from host memory to the device",
+               now.copied_to_device);
   page.counter("prompt_cache_failed_copies_total", "Copies between host memory and the device that failed",
                now.failed_copies);
   page.counter("prompt_cache_waits_total", "Waits of the engine for copies, as memory was short or pageable",

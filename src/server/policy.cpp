@@ -36,7 +36,8 @@ Access access_of(const Request& request, const ServerPolicy& policy) {
 }
 
 bool needs_admin(std::string_view method, std::string_view path) noexcept {
-  return (method == "POST" && (path == "/props" || path.starts_with("/slots/"))) || (method == "GET" && path == "/cache");
+  return (method == "POST" && (path == "/props" || path.starts_with("/slots/"))) ||
+         (method == "GET" && path == "/cache");
 }
 
 }  // namespace bankml

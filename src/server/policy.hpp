@@ -34,8 +34,8 @@ enum class Access {
   admin  // everything; whoever has any key, where no key is an admin's
 };
 
-// What the keys of a request allow (docs/http-api.md 3). Keys are compared in a time that does not depend on how much of
-// them is right.
+// What the keys of a request allow (docs/http-api.md 3). Keys are compared in a time that does not depend on how much
+// of them is right.
 Access access_of(const Request& request, const ServerPolicy& policy);
 
 // Whether only an admin may do that, where there are admin keys. `path`: without prefix.

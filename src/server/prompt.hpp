@@ -21,8 +21,8 @@ std::vector<TokenIds> parse_prompts(const boost::json::value* prompt, const Toke
 TokenIds tokenize_mixed(const boost::json::value& content, const Tokenizer& tokenizer, bool add_special,
                         bool parse_special);
 
-// Where messages of the user start in a rendered prompt: the tokens that begin what `marker` is tokenized to, ascending. None for an
-// empty marker.
+// Where messages of the user start in a rendered prompt: the tokens that begin what `marker` is tokenized to,
+// ascending. None for an empty marker.
 std::vector<std::int32_t> find_user_messages(std::span<const TokenId> prompt, std::string_view marker,
                                              const Tokenizer& tokenizer);
 

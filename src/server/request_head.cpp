@@ -106,7 +106,9 @@ std::string percent_decoded(std::string_view text, bool plus_is_space) {
 
 std::string request_id(std::string_view proposed) {
   constexpr std::size_t kLongest = 128, kOwnLength = 16;
-  const auto allowed = [](char c) { return is_letter(c) || (c >= '0' && c <= '9') || std::string_view("-_.:/+=").find(c) != std::string_view::npos; };
+  const auto allowed = [](char c) {
+    return is_letter(c) || (c >= '0' && c <= '9') || std::string_view("-_.:/+=").find(c) != std::string_view::npos;
+  };
   const bool usable = !proposed.empty() && proposed.size() <= kLongest && std::ranges::all_of(proposed, allowed);
   return usable ? std::string(proposed) : random_id(kOwnLength);
 }
@@ -115,7 +117,8 @@ std::string printable_start(std::string_view text) {
   constexpr std::size_t kLogged = 300;
   constexpr char kDelete = 0x7f;
   std::string out(text.substr(0, kLogged));
-  std::ranges::replace_if(out, [](char c) { return (c >= 0 && c < ' ') || c == kDelete; }, '?');
+  std::ranges::replace_if(
+      out, [](char c) { return (c >= 0 && c < ' ') || c == kDelete; }, '?');
   return out;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The head of a request before and after it is parsed: where it ends, and what of it can't be served (docs/http-api.md 1).
+// The head of a request before and after it is parsed: where it ends, and what of it can't be served (docs/http-api.md
+// 1).
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <cstddef>

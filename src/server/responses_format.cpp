@@ -18,10 +18,7 @@ std::string make_id(std::string_view prefix) {
 }
 
 json::object text_part(const std::string& text) {
-  return {{"type", "output_text"},
-          {"annotations", json::array()},
-          {"logprobs", json::array()},
-          {"text", text}};
+  return {{"type", "output_text"}, {"annotations", json::array()}, {"logprobs", json::array()}, {"text", text}};
 }
 
 json::object message_item(const std::string& id, const std::string& text) {
@@ -86,8 +83,7 @@ class EventList {
 
 class ResponsesFormat final : public AnswerFormat {
  public:
-  explicit ResponsesFormat(const Generation& generation)
-      : generation_(generation) {
+  explicit ResponsesFormat(const Generation& generation) : generation_(generation) {
     answers_.reserve(generation.tasks.size());
     for (std::size_t i = 0; i < generation.tasks.size(); ++i) answers_.emplace_back(generation.request);
   }

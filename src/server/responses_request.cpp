@@ -48,8 +48,7 @@ json::object user_part(const json::value& value) {
     return {{"type", "image_url"}, {"image_url", {{"url", *part.if_contains("image_url")}}}};
   }
   if (type == "input_file") throw_invalid("field 'input': content parts of type input_file are not supported");
-  throw_invalid(
-      fmt::format("field 'input': expected content parts of type input_text or input_image, got '{}'", type));
+  throw_invalid(fmt::format("field 'input': expected content parts of type input_text or input_image, got '{}'", type));
 }
 
 json::object assistant_part(const json::value& value) {
@@ -77,11 +76,12 @@ class MessageList {
  public:
   void add(const json::value& value) {
     if (value.is_object() && add_item(value.get_object())) return;
-    throw_invalid("field 'input': expected messages and items of type function_call, function_call_output or reasoning");
+    throw_invalid(
+        "field 'input': expected messages and items of type function_call, function_call_output or reasoning");
   }
   void add_message(std::string_view role, json::value message_content) {
-    messages_.push_back(json::object{{"role", json::string_view(role.data(), role.size())},
-                                     {"content", std::move(message_content)}});
+    messages_.push_back(
+        json::object{{"role", json::string_view(role.data(), role.size())}, {"content", std::move(message_content)}});
   }
   json::array take() && { return std::move(messages_); }
 
@@ -145,9 +145,8 @@ class MessageList {
   bool add_call_output(const json::object& item) {
     const auto* output = Fields(item).find("output");
     if (!has_text(item, "call_id") || !is_text_or_array(output)) return false;
-    messages_.push_back(json::object{{"role", "tool"},
-                                     {"content", content(*output, user_part)},
-                                     {"tool_call_id", *item.if_contains("call_id")}});
+    messages_.push_back(json::object{
+        {"role", "tool"}, {"content", content(*output, user_part)}, {"tool_call_id", *item.if_contains("call_id")}});
     return true;
   }
 
@@ -208,7 +207,8 @@ json::object chat_body_of_responses(const json::object& body) {
   }
 
   json::object chat = body;
-  for (const char* name : {"input", "instructions", "previous_response_id", "reasoning", "tools", "max_output_tokens"}) {
+  for (const char* name :
+       {"input", "instructions", "previous_response_id", "reasoning", "tools", "max_output_tokens"}) {
     chat.erase(name);
   }
   chat["messages"] = std::move(messages).take();

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -251,7 +251,8 @@ std::vector<std::string> Server::addresses() const {
 }
 
 int Server::port() const noexcept {
-  const auto found = std::ranges::find_if(impl_->listeners, [](const auto& listener) { return listener->socket().port() != 0; });
+  const auto found =
+      std::ranges::find_if(impl_->listeners, [](const auto& listener) { return listener->socket().port() != 0; });
   return found == impl_->listeners.end() ? 0 : (*found)->socket().port();
 }
 

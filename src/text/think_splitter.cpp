@@ -7,8 +7,8 @@
 namespace bankml {
 namespace {
 
-// Of models whose answers are a chain of messages, each with a channel: "<|start|>assistant<|channel|>analysis<|message|>"
-// and text up to "<|end|>". What isn't analysis is content.
+// Of models whose answers are a chain of messages, each with a channel:
+// "<|start|>assistant<|channel|>analysis<|message|>" and text up to "<|end|>". What isn't analysis is content.
 constexpr std::string_view kChannel = "<|channel|>", kAnalysis = "<|channel|>analysis", kMessage = "<|message|>",
                            kMessageStart = "<|start|>", kMessageEnd = "<|end|>";
 

@@ -17,11 +17,11 @@ namespace bankml {
 namespace {
 
 using testing::ElementsAre;
-using testing::Pointwise;
 using testing::FloatEq;
+using testing::Pointwise;
 
-constexpr DType kAllTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0,   DType::q4_1,   DType::q5_0,
-                               DType::q5_1, DType::q8_0, DType::q2_k, DType::q3_k,   DType::q4_k,   DType::q5_k,
+constexpr DType kAllTypes[] = {DType::f32,  DType::f16,    DType::bf16,   DType::q4_0, DType::q4_1, DType::q5_0,
+                               DType::q5_1, DType::q8_0,   DType::q2_k,   DType::q3_k, DType::q4_k, DType::q5_k,
                                DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
 
 class Experts : public testing::TestWithParam<Isa> {
@@ -61,7 +61,8 @@ class Experts : public testing::TestWithParam<Isa> {
     const CpuActivation a = activation(GetParam()), expected_a = activation(Isa::portable);
     MemoryArena arena;
     const std::size_t row_size = row_bytes(type, cols);
-    const CpuWeight weight(pool, arena, type, kExperts, rows, cols, bytes.data(), static_cast<std::size_t>(rows) * row_size);
+    const CpuWeight weight(pool, arena, type, kExperts, rows, cols, bytes.data(),
+                           static_cast<std::size_t>(rows) * row_size);
     std::vector<float> plain(static_cast<std::size_t>(batch * kUsed * rows), -1.0f), biased = plain;
     const ExpertOutput outputs[] = {{&weight, plain.data()}, {&weight, biased.data(), bias.data()}};
     ops.matmul_experts(*stream, outputs, a, input, choice, batch);
@@ -72,9 +73,9 @@ class Experts : public testing::TestWithParam<Isa> {
         const std::int64_t place = choice.places_of(row)[i], expert = choice.experts_of(row)[i];
         for (std::int64_t r = 0; r < rows; ++r) {
           const std::int64_t weight_row = expert * rows + r;
-          const float expected = reference_dot(
-              type, {rows, cols, 1, is_repacked(type, rows)}, bytes.data() + static_cast<std::size_t>(weight_row) * row_size,
-              expected_a, static_cast<int>(input == ExpertInput::rows ? row : place));
+          const float expected = reference_dot(type, {rows, cols, 1, is_repacked(type, rows)},
+                                               bytes.data() + static_cast<std::size_t>(weight_row) * row_size,
+                                               expected_a, static_cast<int>(input == ExpertInput::rows ? row : place));
           const auto at = static_cast<std::size_t>(place * rows + r);
           different += plain[at] != expected;
           different += biased[at] != expected + bias[static_cast<std::size_t>(weight_row)];
@@ -122,7 +123,8 @@ TEST_P(Experts, NormalizedWeightsAddUpToOne) {
 }
 
 TEST_P(Experts, TheScaleComesAfterTheNormalization) {
-  CpuExpertChoice choice = route({0.0f, std::log(3.0f), std::log(4.0f), 0.0f}, 4, 2, {.normalize = true, .scale = 2.5f});
+  CpuExpertChoice choice =
+      route({0.0f, std::log(3.0f), std::log(4.0f), 0.0f}, 4, 2, {.normalize = true, .scale = 2.5f});
   EXPECT_THAT(weights(choice, 0), Pointwise(FloatEq(), {10.0f / 7.0f, 7.5f / 7.0f}));
 }
 

@@ -21,10 +21,9 @@ extern const Kernels kKernels;
 
 namespace {
 
-constexpr DType kAllTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0,   DType::q4_1,
-                               DType::q5_0, DType::q5_1, DType::q8_0, DType::q2_k,   DType::q3_k,
-                               DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs,
-                               DType::mxfp4};
+constexpr DType kAllTypes[] = {DType::f32,  DType::f16,    DType::bf16,   DType::q4_0, DType::q4_1, DType::q5_0,
+                               DType::q5_1, DType::q8_0,   DType::q2_k,   DType::q3_k, DType::q4_k, DType::q5_k,
+                               DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
 
 struct NamedKernels {
   const char* name;

@@ -17,10 +17,12 @@ std::vector<std::int64_t> tokens(const List& list) {
 }
 
 // A checkpoint of n tokens, window layers holding all of them.
-CheckpointMark mark(std::int64_t n, std::uint64_t task) { return {n, 0, n - 1, task, 10}; }
+CheckpointMark mark(std::int64_t n, std::uint64_t task) {
+  return {n, 0, n - 1, task, 10};
+}
 
-// A run of llama-server b11192 with at most 4 checkpoints and a minimum step of 30: prompts of 50, 70, 90, 200, 210 and 220 tokens,
-// each the beginning of the next one.
+// A run of llama-server b11192 with at most 4 checkpoints and a minimum step of 30: prompts of 50, 70, 90, 200, 210 and
+// 220 tokens, each the beginning of the next one.
 TEST(Checkpoints, ThinsOutEarlierTasksBeforeTheOldestGoes) {
   const CheckpointRules rules{4, 30};
   List list;

@@ -18,7 +18,9 @@ using test::range;
 using test::operator+;
 using ::testing::ElementsAre;
 
-CompletionParams params() { return EngineFixture::default_params(); }
+CompletionParams params() {
+  return EngineFixture::default_params();
+}
 
 TEST(Engine, AnswersTheSameTokensEachTime) {
   EngineFixture fixture;
@@ -240,10 +242,11 @@ TEST(Engine, GivesUpAForwardPassThatNobodyWaitsFor) {
   const JobSink inner = answer.sink();
   std::atomic<JobId> id{0};
   std::promise<void> started;
-  id = fixture.engine().submit(range(1, 200), std::make_shared<const CompletionParams>(params()), [&](JobEvent&& event) {
-    if (std::holds_alternative<Started>(event)) started.set_value();
-    inner(std::move(event));
-  });
+  id =
+      fixture.engine().submit(range(1, 200), std::make_shared<const CompletionParams>(params()), [&](JobEvent&& event) {
+        if (std::holds_alternative<Started>(event)) started.set_value();
+        inner(std::move(event));
+      });
   started.get_future().wait();
   fixture.engine().cancel(id);
   answer.wait();

@@ -199,9 +199,9 @@ TEST(UnifiedContext, LeavesACachedStateWhereItIsWhileTheOthersHoldTooMuch) {
   shared.context = 256;
   shared.unified_kv = true;
   EngineFixture fixture(shared);
-  fixture.ask(range(1, 120));                        // slot 2
-  fixture.ask(std::vector<TokenId>(150, 130));       // slot 1; the first conversation goes to the cache
-  const Done back = fixture.ask(range(1, 121));      // slot 0 has no room for 123 tokens beside 153
+  fixture.ask(range(1, 120));                    // slot 2
+  fixture.ask(std::vector<TokenId>(150, 130));   // slot 1; the first conversation goes to the cache
+  const Done back = fixture.ask(range(1, 121));  // slot 0 has no room for 123 tokens beside 153
   EXPECT_EQ(back.timings.cache_n, 0);
   fixture.ask(std::vector<TokenId>(20, 140));
   EXPECT_GT(fixture.ask(range(1, 122)).timings.cache_n, 100);

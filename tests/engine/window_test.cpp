@@ -1,5 +1,5 @@
-// A model whose layers see a window of 64 tokens, except one: checkpoints, and what is used again (docs/prompt-cache.md, 3.4).
-// `cache_n` is what llama-server b11192 answered to the same requests.
+// A model whose layers see a window of 64 tokens, except one: checkpoints, and what is used again
+// (docs/prompt-cache.md, 3.4). `cache_n` is what llama-server b11192 answered to the same requests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -102,14 +102,15 @@ TEST(Window, AnswersFromACheckpointAsFromTheStart) {
   EXPECT_EQ(reused.tokens, fixture.ask(text(60) + range(30, 60), anew).tokens);
 }
 
-// Twelve conversations, each longer than the window before long, of which the cache holds two or three. Every fifth request edits the
-// end of what was said.
+// Twelve conversations, each longer than the window before long, of which the cache holds two or three. Every fifth
+// request edits the end of what was said.
 TEST(Window, TwelveConversationsTakeTurnsInASmallCacheAsThePeerLetsThem) {
   const std::vector<int> expected = {
-      0,   0,   65,  74,  123, 0,   143, 0,   115, 0,   148, 92,  137, 0,   153, 0,   119, 0,   148, 110, 142, 0,   153, 0,   143,
-      0,   168, 0,   165, 0,   173, 0,   187, 0,   208, 0,   169, 0,   203, 0,   192, 0,   208, 164, 193, 0,   223, 0,   146, 0,
-      159, 0,   243, 0,   269, 0,   207, 0,   216, 0,   262, 0,   283, 211, 245, 0,   0,   202, 249, 0,   0,   223, 253, 0,   0,
-      214, 247, 0,   0,   285, 302, 0,   0,   246, 285, 0,   0,   267, 319, 0,   0,   288, 323, 0,   0,   210, 248, 0,   0,   326};
+      0,   0, 65,  74,  123, 0, 143, 0,   115, 0, 148, 92,  137, 0, 153, 0,   119, 0, 148, 110,
+      142, 0, 153, 0,   143, 0, 168, 0,   165, 0, 173, 0,   187, 0, 208, 0,   169, 0, 203, 0,
+      192, 0, 208, 164, 193, 0, 223, 0,   146, 0, 159, 0,   243, 0, 269, 0,   207, 0, 216, 0,
+      262, 0, 283, 211, 245, 0, 0,   202, 249, 0, 0,   223, 253, 0, 0,   214, 247, 0, 0,   285,
+      302, 0, 0,   246, 285, 0, 0,   267, 319, 0, 0,   288, 323, 0, 0,   210, 248, 0, 0,   326};
   EngineOptions small = options(128, 64);
   small.cache_ram_mib = 1;
   EngineFixture fixture(small, kModel);
@@ -148,7 +149,8 @@ TEST(Window, ASlotFileHasNoCheckpoints) {
   ASSERT_TRUE(std::holds_alternative<SlotActionResult>(restored));
   EXPECT_EQ(std::get<SlotActionResult>(restored).tokens, 303);
   EXPECT_EQ(fixture.engine().slots()[0].checkpoints, 0u);
-  EXPECT_EQ(fixture.ask(text(300), params()).timings.cache_n, 0) << "the window has gone on, and there is no checkpoint";
+  EXPECT_EQ(fixture.ask(text(300), params()).timings.cache_n, 0)
+      << "the window has gone on, and there is no checkpoint";
 }
 
 TEST(Window, ChunksAreNotReusedWhereWindowLayersKeepLess) {
@@ -166,7 +168,8 @@ TEST(Window, MakesACheckpointBeforeTheLastMessageOfTheUser) {
   chat.user_messages = {20, 71};
   EngineFixture fixture(options(2048, 512), kModel);
   fixture.ask(text(104), chat);
-  EXPECT_EQ(fixture.engine().slots()[0].checkpoints, 3u) << "before 20 as there is none yet, before 71, before the last four tokens";
+  EXPECT_EQ(fixture.engine().slots()[0].checkpoints, 3u)
+      << "before 20 as there is none yet, before 71, before the last four tokens";
 }
 
 }  // namespace

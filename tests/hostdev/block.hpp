@@ -21,7 +21,7 @@ struct CudaThread {
   const char* waits_in = nullptr;
   Site waits_at;
 
-  std::vector<AsyncCopy> copies;        // a ring: copy i is at i % size
+  std::vector<AsyncCopy> copies;  // a ring: copy i is at i % size
   std::size_t copies_issued = 0, copies_done = 0;
   unsigned open_group = 0;
 

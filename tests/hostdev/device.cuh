@@ -103,8 +103,12 @@ inline void __syncwarp(std::uint32_t mask = 0xffffffffu, Site at = Site::current
   meet(
       "__syncwarp", mask, nullptr, nullptr, [](const Meeting&) {}, true, at);
 }
-inline void __threadfence(Site at = Site::current()) { fence(at); }
-inline void __threadfence_block(Site at = Site::current()) { fence(at); }
+inline void __threadfence(Site at = Site::current()) {
+  fence(at);
+}
+inline void __threadfence_block(Site at = Site::current()) {
+  fence(at);
+}
 
 // Atomics of integers only: the sum of floats would depend on the order.
 template <class T>
@@ -124,19 +128,23 @@ T atomic_update(T* p, Next next, Site at) {
 }
 template <AtomicInteger T>
 T atomicAdd(T* p, std::type_identity_t<T> value, Site at = Site::current()) {
-  return atomic_update(p, [=](T old) { return static_cast<T>(old + value); }, at);
+  return atomic_update(
+      p, [=](T old) { return static_cast<T>(old + value); }, at);
 }
 template <AtomicInteger T>
 T atomicExch(T* p, std::type_identity_t<T> value, Site at = Site::current()) {
-  return atomic_update(p, [=](T) { return value; }, at);
+  return atomic_update(
+      p, [=](T) { return value; }, at);
 }
 template <AtomicInteger T>
 T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> value, Site at = Site::current()) {
-  return atomic_update(p, [=](T old) { return old == expected ? value : old; }, at);
+  return atomic_update(
+      p, [=](T old) { return old == expected ? value : old; }, at);
 }
 template <AtomicInteger T>
 T atomicMax(T* p, std::type_identity_t<T> value, Site at = Site::current()) {
-  return atomic_update(p, [=](T old) { return old < value ? value : old; }, at);
+  return atomic_update(
+      p, [=](T old) { return old < value ? value : old; }, at);
 }
 
 // Integer intrinsics.

@@ -126,7 +126,8 @@ TEST(HostStream, RefusesCopiesThatADeviceCouldNotDo) {
   EXPECT_THAT(thrown([&] { f.a->copy_to_host(pageable.data(), large.data(), 8); }), HasSubstr("isn't pinned"));
   EXPECT_THAT(thrown([&] { f.a->copy_to_device(f.device.data() + 4, f.pinned.data(), kBytes); }),
               HasSubstr("256 bytes from byte 4 of a buffer of 256"));
-  EXPECT_THAT(thrown([&] { f.a->copy_to_device(f.pinned.data(), f.pinned.data(), 4); }), HasSubstr("pinned host memory"));
+  EXPECT_THAT(thrown([&] { f.a->copy_to_device(f.pinned.data(), f.pinned.data(), 4); }),
+              HasSubstr("pinned host memory"));
   EXPECT_THAT(thrown([&] { f.a->copy_to_host(f.device.data(), f.device.data(), 4); }), HasSubstr("is device memory"));
   EXPECT_THAT(thrown([&] { f.a->copy_on_device(f.device.data(), pageable.data(), 4); }), HasSubstr("no buffer's"));
   f.a->synchronize();

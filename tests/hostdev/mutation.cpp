@@ -77,8 +77,14 @@ Mutation& mutation() {
 
 }  // namespace
 
-bool omitted(const Site& at) noexcept { return mutation().omits(at); }
-bool omitted_wait() noexcept { return mutation().omits_wait(); }
-void list_sites(const char* test, long long milliseconds) { mutation().list(test, milliseconds); }
+bool omitted(const Site& at) noexcept {
+  return mutation().omits(at);
+}
+bool omitted_wait() noexcept {
+  return mutation().omits_wait();
+}
+void list_sites(const char* test, long long milliseconds) {
+  mutation().list(test, milliseconds);
+}
 
 }  // namespace bankml::host

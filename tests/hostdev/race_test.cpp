@@ -12,8 +12,11 @@
 #ifdef __SANITIZE_THREAD__
 std::atomic<int> reports{0};
 extern "C" {
-// Called by ThreadSanitizer's runtime for each report. Reports are what is tested here: they don't make the program fail.
-void __tsan_on_report(void*) { reports.fetch_add(1, std::memory_order_relaxed); }
+// Called by ThreadSanitizer's runtime for each report. Reports are what is tested here: they don't make the program
+// fail.
+void __tsan_on_report(void*) {
+  reports.fetch_add(1, std::memory_order_relaxed);
+}
 const char* __tsan_default_options() {
   return "exitcode=0:suppress_equal_stacks=0:suppress_equal_addresses=0:symbolize=0:log_path=/dev/null";
 }
@@ -185,8 +188,12 @@ TEST_F(Races, BuffersOfAPipelineReusedTooEarlyAreSeen) {
   EXPECT_GT(run(pipeline<2>), 0);
 }
 
-__global__ void write_all(int* p) { p[threadIdx.x] = static_cast<int>(threadIdx.x); }
-__global__ void read_all(int* sums, const int* p) { sums[threadIdx.x] = p[threadIdx.x] + 1; }
+__global__ void write_all(int* p) {
+  p[threadIdx.x] = static_cast<int>(threadIdx.x);
+}
+__global__ void read_all(int* sums, const int* p) {
+  sums[threadIdx.x] = p[threadIdx.x] + 1;
+}
 
 TEST_F(Races, MissingEventWaitsAreSeen) {
   const auto run = [](bool wait) {

@@ -92,8 +92,8 @@ void remember_copy(void* to, const void* from, int bytes, Site at);
 void close_copy_group();
 bool next_due_copy(unsigned pending, AsyncCopy& copy, Site at);
 
-// ThreadSanitizer's view of relaxed atomics and fences: a fence acquires from the atomics that its thread touched before, and
-// makes those that follow release. before_atomic: false where a mutant asks for plain accesses.
+// ThreadSanitizer's view of relaxed atomics and fences: a fence acquires from the atomics that its thread touched
+// before, and makes those that follow release. before_atomic: false where a mutant asks for plain accesses.
 bool before_atomic(const void* address, Site at);
 void after_atomic(const void* address);
 void fence(Site at);

@@ -28,8 +28,8 @@ constexpr double kSums = 3e-6, kHalfWeights = 1.5e-3;
 
 class AttentionKernels : public testing::Test {
  protected:
-  static std::vector<float> expected_head(const KvProblem& p, const AttentionArgs& args, const std::vector<float>& q, bool half_q, int row,
-                                          int head) {
+  static std::vector<float> expected_head(const KvProblem& p, const AttentionArgs& args, const std::vector<float>& q,
+                                          bool half_q, int row, int head) {
     const int dim = p.kv.head_dim_k, kv_head = head / p.shape.group, seq = p.sequence[static_cast<std::size_t>(row)];
     const int position = p.position[static_cast<std::size_t>(row)];
     std::vector<double> out(static_cast<std::size_t>(p.kv.head_dim_v)), scores, weights;
@@ -67,13 +67,14 @@ class AttentionKernels : public testing::Test {
   static void expect_attention(const KvShape& shape, const Options& options, double tolerance,
                                const host::Order& order = host::Order::forward()) {
     KvProblem problem(shape, static_cast<unsigned>(shape.head_dim + shape.cells[0]));
-    SCOPED_TRACE(testing::Message() << "head length " << shape.head_dim << ", " << problem.rows() << " rows, " << shape.cells[0]
-                                    << " cells, " << shape.kv_heads << " x " << shape.group << " heads, "
-                                    << dtype_info(shape.type_k).name);
+    SCOPED_TRACE(testing::Message() << "head length " << shape.head_dim << ", " << problem.rows() << " rows, "
+                                    << shape.cells[0] << " cells, " << shape.kv_heads << " x " << shape.group
+                                    << " heads, " << dtype_info(shape.type_k).name);
     host::HostDevice device({.order = order});
     Bench bench(device);
     const int heads = problem.heads(), width = heads * problem.kv.head_dim_v;
-    const std::vector<float> q = test::random_floats(static_cast<std::size_t>(problem.rows() * heads * shape.head_dim), problem.random, 2.0f);
+    const std::vector<float> q =
+        test::random_floats(static_cast<std::size_t>(problem.rows() * heads * shape.head_dim), problem.random, 2.0f);
     std::vector<float> sinks;
     for (int h = 0; h < heads; ++h) sinks.push_back(static_cast<float>(sink(h)));
     const Buffer q_memory = bench.upload(q), sink_memory = bench.upload(sinks);
@@ -95,8 +96,8 @@ class AttentionKernels : public testing::Test {
         const std::vector<float> expected = expected_head(problem, args, q, half_q, row, head);
         for (int d = 0; d < problem.kv.head_dim_v; ++d) {
           // V is near 1 in size.
-          ASSERT_NEAR(actual[static_cast<std::size_t>(row * width + head * problem.kv.head_dim_v + d)], expected[static_cast<std::size_t>(d)],
-                      4 * tolerance)
+          ASSERT_NEAR(actual[static_cast<std::size_t>(row * width + head * problem.kv.head_dim_v + d)],
+                      expected[static_cast<std::size_t>(d)], 4 * tolerance)
               << "row " << row << ", head " << head << ", element " << d;
         }
       }
@@ -106,12 +107,14 @@ class AttentionKernels : public testing::Test {
 
 TEST_F(AttentionKernels, OneRowOfEveryHeadLength) {
   for (const int dim : {16, 64, 80, 96, 128, 256}) {
-    for (const int cells : {1, 2, 31, 63, 64, 65, 129, 200}) expect_attention({.head_dim = dim, .kv_heads = 2, .cells = {cells}}, {}, kSums);
+    for (const int cells : {1, 2, 31, 63, 64, 65, 129, 200})
+      expect_attention({.head_dim = dim, .kv_heads = 2, .cells = {cells}}, {}, kSums);
   }
 }
 
 TEST_F(AttentionKernels, OneRowOfEveryGroupOfHeads) {
-  for (const int group : {1, 2, 3, 4, 5, 7, 8, 9}) expect_attention({.kv_heads = 3, .group = group, .cells = {130}}, {}, kSums);
+  for (const int group : {1, 2, 3, 4, 5, 7, 8, 9})
+    expect_attention({.kv_heads = 3, .group = group, .cells = {130}}, {}, kSums);
 }
 
 TEST_F(AttentionKernels, LongSequencesAreSharedBySplitsOfSeveralBlocks) {
@@ -155,11 +158,13 @@ TEST_F(AttentionKernels, ManyRowsOfEveryHeadLength) {
   for (const int dim : {64, 80, 96, 128, 256}) {
     for (const DType type : {DType::f16, DType::q8_0}) {
       if (dim % 32 != 0 && type == DType::q8_0) continue;  // no such cache
-      expect_attention({.head_dim = dim, .kv_heads = 2, .group = 2, .type_k = type, .type_v = type, .rows = {66}, .cells = {260}}, {},
-                       kHalfWeights);
+      expect_attention(
+          {.head_dim = dim, .kv_heads = 2, .group = 2, .type_k = type, .type_v = type, .rows = {66}, .cells = {260}},
+          {}, kHalfWeights);
     }
   }
-  for (const int rows : {12, 64}) expect_attention({.head_dim = 32, .rows = {rows}, .cells = {70}}, {}, kSums);  // no tensor-core kernel
+  for (const int rows : {12, 64})
+    expect_attention({.head_dim = 32, .rows = {rows}, .cells = {70}}, {}, kSums);  // no tensor-core kernel
 }
 
 TEST_F(AttentionKernels, ManyRowsOfSeveralSequencesInOneTile) {
@@ -168,7 +173,8 @@ TEST_F(AttentionKernels, ManyRowsOfSeveralSequencesInOneTile) {
 }
 
 TEST_F(AttentionKernels, EveryOrderOfThreads) {
-  for (const auto& order : {host::Order::reverse(), host::Order::random(1), host::Order::random(2), host::Order::random(3)}) {
+  for (const auto& order :
+       {host::Order::reverse(), host::Order::random(1), host::Order::random(2), host::Order::random(3)}) {
     expect_attention({.kv_heads = 2, .group = 5, .rows = {2}, .cells = {200}}, {}, kSums, order);
     expect_attention({.rows = {30}, .cells = {300}}, {}, kHalfWeights, order);
   }

@@ -32,7 +32,8 @@ class Elementwise : public testing::TestWithParam<host::Order> {
   void expect_near(std::size_t n, float tolerance, const Run& run) {
     const std::vector<float> expected = cpu_.download(run(cpu_), n), actual = gpu_.download(run(gpu_), n);
     for (std::size_t i = 0; i < n; ++i) {
-      ASSERT_NEAR(actual[i], expected[i], tolerance * std::max(1.0f, std::abs(expected[i]))) << "element " << i << " of " << n;
+      ASSERT_NEAR(actual[i], expected[i], tolerance * std::max(1.0f, std::abs(expected[i])))
+          << "element " << i << " of " << n;
     }
   }
   // The same for an activation: floats near, and from its floats the CPU's bits in every other form.
@@ -44,7 +45,8 @@ class Elementwise : public testing::TestWithParam<host::Order> {
     const std::size_t n = static_cast<std::size_t>(rows * dim);
     const std::vector<float> expected = cpu_.download(cpu->f32(), n), floats = gpu_.download(gpu->f32(), n);
     for (std::size_t i = 0; i < n; ++i) {
-      ASSERT_NEAR(floats[i], expected[i], tolerance * std::max(1.0f, std::abs(expected[i]))) << "element " << i << " of " << dim;
+      ASSERT_NEAR(floats[i], expected[i], tolerance * std::max(1.0f, std::abs(expected[i])))
+          << "element " << i << " of " << dim;
     }
     CpuActivation rounded(rows, dim, formats, Isa::portable);
     for (int row = 0; row < rows; ++row) quantize_row(rounded, row, floats.data() + row * dim);
@@ -60,7 +62,8 @@ class Elementwise : public testing::TestWithParam<host::Order> {
   template <class T>
   void expect_same(const T* device, const T* expected, std::size_t n, const char* what) {
     const std::vector<T> actual = gpu_.download(device, n);
-    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(std::memcmp(&actual[i], expected + i, sizeof(T)), 0) << what << ' ' << i;
+    for (std::size_t i = 0; i < n; ++i)
+      ASSERT_EQ(std::memcmp(&actual[i], expected + i, sizeof(T)), 0) << what << ' ' << i;
   }
   void expect_forms(const ActivationPlanes& planes, const CpuActivation& expected, int rows) {
     const std::size_t n = static_cast<std::size_t>(rows * planes.dim);
@@ -120,7 +123,8 @@ TEST_P(Elementwise, RowsOfAnyLengthAreWrittenWhole) {
 TEST_P(Elementwise, RmsNormGivesTheCpusFloats) {
   for (const int dim : kLengths) {
     const std::size_t n = static_cast<std::size_t>(3 * dim);
-    const std::vector<float> x = random_floats(n, random, 5.0f), weight = random_floats(static_cast<std::size_t>(dim), random);
+    const std::vector<float> x = random_floats(n, random, 5.0f),
+                             weight = random_floats(static_cast<std::size_t>(dim), random);
     for (const bool weighted : {true, false}) {
       expect_activation(3, dim, kFloats, 1e-6f, [&](Bench& bench, Activation& out) {
         const Buffer in = bench.upload(x), w = bench.upload(weight);
@@ -140,14 +144,16 @@ TEST_P(Elementwise, RmsNormMayWorkInPlaceAndAddToAResidual) {
     expect_near(n, 1e-6f, [&](Bench& bench) {
       kept[0] = bench.upload(x);
       kept[1] = bench.upload(weight);
-      bench.ops().rms_norm(bench.stream(), kept[0].as<float>(), kept[0].as<float>(), kept[1].as<float>(), 2, dim, 1e-6f);
+      bench.ops().rms_norm(bench.stream(), kept[0].as<float>(), kept[0].as<float>(), kept[1].as<float>(), 2, dim,
+                           1e-6f);
       return kept[0].as<float>();
     });
     expect_near(n, 1e-6f, [&](Bench& bench) {
       kept[0] = bench.upload(x);
       kept[1] = bench.upload(weight);
       kept[2] = bench.upload(branch);
-      bench.ops().rms_norm_add(bench.stream(), kept[0].as<float>(), kept[2].as<float>(), kept[1].as<float>(), 2, dim, 1e-6f);
+      bench.ops().rms_norm_add(bench.stream(), kept[0].as<float>(), kept[2].as<float>(), kept[1].as<float>(), 2, dim,
+                               1e-6f);
       return kept[0].as<float>();
     });
   }
@@ -162,18 +168,20 @@ TEST_P(Elementwise, GatedUnitsGiveTheCpusFloats) {
     gate[0] = -100.0f;  // where exponentials overflow and GELU is 0
     gate.back() = 100.0f;
     for (const GluKind kind : {GluKind::silu, GluKind::gelu, GluKind::clamped_swiglu}) {
-      expect_activation(2, dim, kFloats, kind == GluKind::gelu ? kNeighbouringHalf : kExponentials, [&](Bench& bench, Activation& out) {
-        const Buffer g = bench.upload(gate), u = bench.upload(up);
-        bench.ops().glu(bench.stream(), out, g.as<float>(), u.as<float>(), 2, kind);
-        bench.stream().synchronize();
-      });
+      expect_activation(2, dim, kFloats, kind == GluKind::gelu ? kNeighbouringHalf : kExponentials,
+                        [&](Bench& bench, Activation& out) {
+                          const Buffer g = bench.upload(gate), u = bench.upload(up);
+                          bench.ops().glu(bench.stream(), out, g.as<float>(), u.as<float>(), 2, kind);
+                          bench.stream().synchronize();
+                        });
     }
   }
 }
 
 TEST_P(Elementwise, EmbeddingsOfEveryTypeHaveTheCpusBits) {
-  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
-                           DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4}) {
+  for (const DType type :
+       {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
+        DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4}) {
     constexpr int kRows = 5, kCols = 768;
     const std::vector<std::byte> bytes = test::random_weight(type, kRows, kCols, random);
     const std::vector<std::int32_t> tokens = {4, 0, 2};
@@ -201,7 +209,8 @@ TEST_P(Elementwise, RowsAreGathered) {
       kept[0] = bench.upload(x);
       kept[1] = bench.upload(rows);
       kept[2] = bench.device().allocate(static_cast<std::size_t>(2 * dim) * sizeof(float));
-      bench.ops().gather_rows(bench.stream(), kept[2].as<float>(), kept[0].as<float>(), kept[1].as<std::int32_t>(), 2, dim);
+      bench.ops().gather_rows(bench.stream(), kept[2].as<float>(), kept[0].as<float>(), kept[1].as<std::int32_t>(), 2,
+                              dim);
       return kept[2].as<float>();
     });
   }

@@ -1,4 +1,5 @@
-// Routing, the mat-muls of experts and their sum, against the CPU backend: one branch of a mixture from scores to output.
+// Routing, the mat-muls of experts and their sum, against the CPU backend: one branch of a mixture from scores to
+// output.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +34,8 @@ class ExpertKernels : public testing::TestWithParam<host::Order> {
     const auto floats = [&](int n) { return random_floats(static_cast<std::size_t>(n), random); };
     Device& device = bench.device();
     const Buffer scores = bench.upload(floats(s.rows * s.experts)), x = bench.upload(floats(s.rows * s.dim));
-    const Buffer up_bias = bench.upload(floats(s.experts * s.hidden)), down_bias = bench.upload(floats(s.experts * s.dim));
+    const Buffer up_bias = bench.upload(floats(s.experts * s.hidden)),
+                 down_bias = bench.upload(floats(s.experts * s.dim));
     const Buffer residual = bench.upload(floats(s.rows * s.dim)), shared = bench.upload(floats(s.rows * s.dim));
     std::list<std::vector<std::byte>> sources;  // a weight may go on reading them
     const auto weight = [&](int rows, int cols) {
@@ -68,8 +70,8 @@ class ExpertKernels : public testing::TestWithParam<host::Order> {
   }
 
   void expect_branch(const Shape& shape) {
-    SCOPED_TRACE(testing::Message() << dtype_info(shape.type).name << ", " << shape.used << " of " << shape.experts << ", " << shape.rows
-                                    << " rows");
+    SCOPED_TRACE(testing::Message() << dtype_info(shape.type).name << ", " << shape.used << " of " << shape.experts
+                                    << ", " << shape.rows << " rows");
     const auto cpu_device = make_cpu_device(1);
     host::HostDevice gpu_device({.order = GetParam()});
     Bench cpu(*cpu_device), gpu(gpu_device);
@@ -106,7 +108,8 @@ TEST_P(ExpertKernels, OneExpertAllOfThemAndMoreThanAWarpHasLanes) {
 }
 
 TEST_P(ExpertKernels, WeightsOfEveryKind) {
-  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q5_1, DType::mxfp4}) expect_branch({.type = type});
+  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q5_1, DType::mxfp4})
+    expect_branch({.type = type});
   expect_branch({.type = DType::q4_k, .hidden = 256});
 }
 

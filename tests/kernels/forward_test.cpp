@@ -1,5 +1,5 @@
-// The forward pass on the host device: recorded continuations of the peer's CPU backend, which ours repeats bit for bit, and models
-// of floats beside ours.
+// The forward pass on the host device: recorded continuations of the peer's CPU backend, which ours repeats bit for
+// bit, and models of floats beside ours.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -108,7 +108,8 @@ class Recorded : public testing::TestWithParam<std::string> {
       if (!continuations || !c.at("robust").as_bool()) continue;
       for (const TokenId token : token_ids(c.at("tokens"))) {
         // Another token where the recorded one is as likely within the peer's own spread.
-        const float behind = log_probs[static_cast<std::size_t>(likeliest(log_probs))] - log_probs[static_cast<std::size_t>(token)];
+        const float behind =
+            log_probs[static_cast<std::size_t>(likeliest(log_probs))] - log_probs[static_cast<std::size_t>(token)];
         EXPECT_LE(behind, ties_) << "prompt of " << c.at("prompt").as_array().size();
         log_probs = side.run({token});
       }
@@ -135,7 +136,8 @@ std::string model_name(const testing::TestParamInfo<std::string>& info) {
 using FloatModels = Recorded;
 INSTANTIATE_TEST_SUITE_P(, FloatModels, testing::Values("tiny-llama-F16.gguf", "tiny-llama-BF16.gguf"), model_name);
 
-// Rounded to bfloat16, an activation moves by a 256th where a sum falls to the other side: the peer's own runs are 0.033 apart.
+// Rounded to bfloat16, an activation moves by a 256th where a sum falls to the other side: the peer's own runs are
+// 0.033 apart.
 TEST_P(FloatModels, ContinueAsRecorded) {
   const bool rounds_coarsely = GetParam() == "tiny-llama-BF16.gguf";
   constexpr float kBfloat16Spread = 0.033f;
@@ -237,10 +239,9 @@ struct ExpertModel {
   friend void PrintTo(const ExpertModel& model, std::ostream* out) { *out << model.name; }
 };
 class ExpertModels : public testing::TestWithParam<ExpertModel> {};
-INSTANTIATE_TEST_SUITE_P(
-    , ExpertModels,
-    testing::Values(ExpertModel{"Mixtral", {.dim = 96, .hidden = 64, .experts = 4}}),
-    [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(, ExpertModels,
+                         testing::Values(ExpertModel{"Mixtral", {.dim = 96, .hidden = 64, .experts = 4}}),
+                         [](const auto& test) { return test.param.name; });
 
 TEST_P(ExpertModels, OfFloatsGiveTheCpuBackendsTokens) {
   const auto file = GetParam().build(false);
@@ -283,7 +284,8 @@ TEST(DecodeSteps, AreOneLaunchEachOnceTheyRepeat) {
 
 TEST(FloatModel, OfFullPrecisionGivesTheCpuBackendsTokens) {
   for (const int n : {3, 20, 80}) {
-    const auto file = test::tiny_model({.layers = 3, .dim = 96, .heads = 6, .kv_heads = 2, .head_dim = 64, .biases = true}).build();
+    const auto file =
+        test::tiny_model({.layers = 3, .dim = 96, .heads = 6, .kv_heads = 2, .head_dim = 64, .biases = true}).build();
     const auto cpu = make_cpu_device(1);
     host::HostDevice gpu;
     Side expected(*cpu, GgufFile::parse(file, "tiny")), actual(gpu, GgufFile::parse(file, "tiny"));

@@ -21,11 +21,12 @@ class HostDevice : public Device {
   Buffer allocate_host(std::size_t bytes) override { return runtime_.allocate_host(bytes); }
   std::unique_ptr<Stream> make_stream() override { return runtime_.make_stream(); }
   std::unique_ptr<Event> make_event() override { return runtime_.make_event(); }
-  std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols, const std::byte* data) override {
+  std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols,
+                                      const std::byte* data) override {
     return load_experts(type, 1, rows, cols, data, 0);
   }
-  std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data,
-                                       std::size_t stride) override {
+  std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols,
+                                       const std::byte* data, std::size_t stride) override {
     if (!loader_) loader_ = make_weight_loader(*this);
     return make_experts(*loader_, type, experts, rows, cols, data, stride);
   }

@@ -89,15 +89,16 @@ class KvProblem {
   std::mt19937 random;
   std::int64_t stride = 0;
   std::size_t block_bytes = 0;
-  std::vector<std::byte> memory;      // all blocks; cells that hold nothing are NaN
-  std::vector<std::size_t> block_of;  // (sequences, stride): index of a block in memory
+  std::vector<std::byte> memory;                       // all blocks; cells that hold nothing are NaN
+  std::vector<std::size_t> block_of;                   // (sequences, stride): index of a block in memory
   std::vector<std::int32_t> position, sequence, cell;  // (rows)
-  std::vector<std::int32_t> held;     // (sequences, stride * kBlockCells)
+  std::vector<std::int32_t> held;                      // (sequences, stride * kBlockCells)
 
  private:
   static constexpr std::int64_t kGap = 64;  // before K: another layer's part
   static std::size_t offset(DType type, int dim, int head, int c) {
-    return (static_cast<std::size_t>(head) * kBlockCells + static_cast<std::size_t>(c % kBlockCells)) * row_bytes(type, dim);
+    return (static_cast<std::size_t>(head) * kBlockCells + static_cast<std::size_t>(c % kBlockCells)) *
+           row_bytes(type, dim);
   }
   const std::byte* at(int seq, int c) const {
     return memory.data() + block_of[static_cast<std::size_t>(seq * stride + c / kBlockCells)] * block_bytes;
@@ -118,7 +119,8 @@ class KvProblem {
       if (!shape.scattered || c % 5 != 2 || c + 1 == n) used.push_back(c);
     }
     if (shape.scattered) std::shuffle(used.begin(), used.end(), random);
-    for (std::size_t p = 0; p < used.size(); ++p) positions[static_cast<std::size_t>(used[p])] = static_cast<std::int32_t>(p);
+    for (std::size_t p = 0; p < used.size(); ++p)
+      positions[static_cast<std::size_t>(used[p])] = static_cast<std::int32_t>(p);
     for (int r = 0; r < rows; ++r) {
       const std::size_t p = used.size() - static_cast<std::size_t>(rows - r);
       position.push_back(static_cast<std::int32_t>(p));
@@ -151,7 +153,8 @@ class KvProblem {
       if (type == DType::q8_0) {
         auto& block = reinterpret_cast<BlockQ8_0*>(to)[i / 32];
         if (i % 32 == 0) block.d = to_half(0.02f + 0.005f * std::abs(x[static_cast<std::size_t>(i)]));
-        block.qs[i % 32] = static_cast<std::int8_t>(std::clamp(x[static_cast<std::size_t>(i)] * 40.0f, -127.0f, 127.0f));
+        block.qs[i % 32] =
+            static_cast<std::int8_t>(std::clamp(x[static_cast<std::size_t>(i)] * 40.0f, -127.0f, 127.0f));
       }
     }
   }

@@ -21,8 +21,9 @@ namespace {
 using test::Bench;
 using test::random_floats;
 
-constexpr DType kAllTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0,   DType::q4_1,   DType::q5_0, DType::q5_1, DType::q8_0,
-                               DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k,   DType::q6_k,   DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
+constexpr DType kAllTypes[] = {DType::f32,  DType::f16,    DType::bf16,   DType::q4_0, DType::q4_1, DType::q5_0,
+                               DType::q5_1, DType::q8_0,   DType::q2_k,   DType::q3_k, DType::q4_k, DType::q5_k,
+                               DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
 
 // The values that the integers of a row of activations stand for, and the sums that a minimum is multiplied by.
 struct Activations {
@@ -41,7 +42,8 @@ Activations activations_of(DType type, const std::vector<float>& x, int rows, in
       if (format == ActFormats::f16) out.x.push_back(act.f16_row(r)[i]);
       if (format == ActFormats::bf16) out.x.push_back(to_float(act.bf16_row(r)[i]));
       if (format == ActFormats::q8) out.x.push_back(double{act.q8_row(r).scale[i / 32]} * act.q8_row(r).quants[i]);
-      if (format == ActFormats::q8_k) out.x.push_back(double{act.q8_k_row(r).scale[i / 256]} * act.q8_k_row(r).quants[i]);
+      if (format == ActFormats::q8_k)
+        out.x.push_back(double{act.q8_k_row(r).scale[i / 256]} * act.q8_k_row(r).quants[i]);
       if (format == ActFormats::q8 && i % 32 == 0) out.sum.push_back(double{act.q8_row(r).scaled_sum[i / 32]});
     }
   }
@@ -151,7 +153,9 @@ TEST_P(MatmulKernels, ManyRowsOfAnyLength) {
 // Partial tiles on either side, and more than one tile.
 TEST_P(MatmulKernels, ManyRowsInEveryTileShape) {
   const int cols = lengths()[1] + lengths()[0];
-  const int aligned = dtype_info(GetParam()).block_len == 1 ? 48 : cols / dtype_info(GetParam()).block_len * dtype_info(GetParam()).block_len;
+  const int aligned = dtype_info(GetParam()).block_len == 1
+                          ? 48
+                          : cols / dtype_info(GetParam()).block_len * dtype_info(GetParam()).block_len;
   for (const int rows : {31, 33, 64, 65, 129}) expect_products(rows == 65 ? 131 : 40, aligned, rows);
 }
 
@@ -252,7 +256,8 @@ Decoded<Block> unpack(const host::PlaneBytes& planes, std::size_t index) {
     out.q[e] = static_cast<std::int8_t>(traits.table != nullptr ? traits.table[code] : code - traits.offset);
   }
   for (int j = 0; Layout::super && j < Decoded<Block>::subs; ++j) {
-    const std::uint8_t* sub = planes.sub + (index * Decoded<Block>::subs + static_cast<std::size_t>(j)) * Layout::sub_bytes / Layout::halves;
+    const std::uint8_t* sub =
+        planes.sub + (index * Decoded<Block>::subs + static_cast<std::size_t>(j)) * Layout::sub_bytes / Layout::halves;
     out.scale[j] = static_cast<std::int8_t>(sub[0]);
     if (traits.minimum && Layout::halves == 2) {
       out.scale[j] = sub[0] & 15;
@@ -267,14 +272,16 @@ Decoded<Block> unpack(const host::PlaneBytes& planes, std::size_t index) {
   return out;
 }
 
-// Every bit of a block is in what decode() gives, so the same decoded blocks are the same bytes (MXFP4 has two codes for 0).
+// Every bit of a block is in what decode() gives, so the same decoded blocks are the same bytes (MXFP4 has two codes
+// for 0).
 TEST_P(MatmulKernels, PlanesHoldTheFilesBits) {
   const DType type = GetParam();
   constexpr int kRows = 3, kCols = 1280;
   std::mt19937 random(5);
   const std::vector<std::byte> bytes = test::random_weight(type, kRows, kCols, random);
   const host::PlaneSizes sizes = host::plane_row_bytes(type, kCols);
-  std::vector<std::uint8_t> low(kRows * sizes.low), high(kRows * sizes.high), sub(kRows * sizes.sub), scale(kRows * sizes.scale);
+  std::vector<std::uint8_t> low(kRows * sizes.low), high(kRows * sizes.high), sub(kRows * sizes.sub),
+      scale(kRows * sizes.scale);
   const host::PlaneBytes planes{low.data(), high.data(), sub.data(), scale.data()};
   host::pack_planes(type, bytes.data(), kRows, kCols, planes);
   if (dtype_info(type).block_len == 1) {
@@ -290,7 +297,8 @@ TEST_P(MatmulKernels, PlanesHoldTheFilesBits) {
       const Decoded<Block> actual = unpack<Block>({planes.low, planes.high, planes.sub, planes.scale}, i);
       const auto same = [](const auto& x, const auto& y) { return std::memcmp(&x, &y, sizeof x) == 0; };
       ASSERT_TRUE(same(actual.d, expected.d) && same(actual.m, expected.m)) << "block " << i;
-      ASSERT_TRUE(same(actual.q, expected.q) && same(actual.scale, expected.scale) && same(actual.min, expected.min)) << "block " << i;
+      ASSERT_TRUE(same(actual.q, expected.q) && same(actual.scale, expected.scale) && same(actual.min, expected.min))
+          << "block " << i;
     }
   });
 }

@@ -38,17 +38,22 @@ class RopeKernels : public testing::TestWithParam<host::Order> {
   void expect_stored(const KvShape& shape, const Options& options) {
     SCOPED_TRACE(testing::Message() << "head length " << shape.head_dim << ", " << dtype_info(shape.type_k).name);
     KvProblem problem(shape);
-    const auto floats = [&](int per_row) { return test::random_floats(static_cast<std::size_t>(problem.rows() * per_row), problem.random, 3.0f); };
-    const std::vector<float> q = floats(problem.heads() * shape.head_dim), k = floats(shape.kv_heads * problem.kv.head_dim_k),
+    const auto floats = [&](int per_row) {
+      return test::random_floats(static_cast<std::size_t>(problem.rows() * per_row), problem.random, 3.0f);
+    };
+    const std::vector<float> q = floats(problem.heads() * shape.head_dim),
+                             k = floats(shape.kv_heads * problem.kv.head_dim_k),
                              v = floats(shape.kv_heads * problem.kv.head_dim_v);
     const std::vector<float> weight = test::random_floats(static_cast<std::size_t>(shape.head_dim), problem.random);
     const auto run = [&](Bench& bench) {
       const KvProblem::Placed placed(bench, problem);
-      const Buffer q_memory = bench.upload(q), k_memory = bench.upload(k), v_memory = bench.upload(v), w = bench.upload(weight);
+      const Buffer q_memory = bench.upload(q), k_memory = bench.upload(k), v_memory = bench.upload(v),
+                   w = bench.upload(weight);
       RopeParams params;
       params.style = options.style;
       params.n_rot = options.n_rot != 0 ? options.n_rot : shape.head_dim;
-      const Buffer table = bench.device().allocate(static_cast<std::size_t>(problem.rows() * params.n_rot) * sizeof(float));
+      const Buffer table =
+          bench.device().allocate(static_cast<std::size_t>(problem.rows() * params.n_rot) * sizeof(float));
       bench.ops().rope_table(bench.stream(), table.as<float>(), params, placed.view);
       RopeStoreArgs args;
       args.q = q_memory.as<float>();
@@ -93,8 +98,10 @@ class RopeKernels : public testing::TestWithParam<host::Order> {
         expect_row(problem.kv.type_k, a.k(seq, head, c), b.k(seq, head, c), problem.kv.head_dim_k);
         expect_row(problem.kv.type_v, a.v(seq, head, c), b.v(seq, head, c), problem.kv.head_dim_v);
         // From here on both are the CPU's.
-        std::memcpy(const_cast<std::byte*>(b.k(seq, head, c)), a.k(seq, head, c), row_bytes(problem.kv.type_k, problem.kv.head_dim_k));
-        std::memcpy(const_cast<std::byte*>(b.v(seq, head, c)), a.v(seq, head, c), row_bytes(problem.kv.type_v, problem.kv.head_dim_v));
+        std::memcpy(const_cast<std::byte*>(b.k(seq, head, c)), a.k(seq, head, c),
+                    row_bytes(problem.kv.type_k, problem.kv.head_dim_k));
+        std::memcpy(const_cast<std::byte*>(b.v(seq, head, c)), a.v(seq, head, c),
+                    row_bytes(problem.kv.type_v, problem.kv.head_dim_v));
       }
     }
     EXPECT_TRUE(a.memory == b.memory) << "cells outside the batch were written";
@@ -124,7 +131,8 @@ TEST_P(RopeKernels, TablesOfEveryScalingAreTheCpus) {
   const std::vector<std::int32_t> positions = {0, 1, 77, 4095, 131071};
   for (const RopeParams& params : {plain, linear, with_factors, yarn}) {
     const auto run = [&](Bench& bench) {
-      const Buffer position = bench.upload(positions), table = bench.device().allocate(positions.size() * 64 * sizeof(float));
+      const Buffer position = bench.upload(positions),
+                   table = bench.device().allocate(positions.size() * 64 * sizeof(float));
       BatchView view;
       view.rows = static_cast<int>(positions.size());
       view.position = position.as<std::int32_t>();
@@ -139,7 +147,8 @@ TEST_P(RopeKernels, TablesOfEveryScalingAreTheCpus) {
 TEST_P(RopeKernels, HeadsOfEveryLength) {
   for (const int dim : {16, 64, 80, 96, 128, 256}) {
     expect_stored({.head_dim = dim, .kv_heads = 3, .group = 3, .rows = {5}, .cells = {70}}, {});
-    expect_stored({.head_dim = dim, .kv_heads = 1, .group = 7, .rows = {1}, .cells = {1}}, {.style = RopeStyle::adjacent});
+    expect_stored({.head_dim = dim, .kv_heads = 1, .group = 7, .rows = {1}, .cells = {1}},
+                  {.style = RopeStyle::adjacent});
   }
 }
 
@@ -150,13 +159,15 @@ TEST_P(RopeKernels, APartOfAHeadOrNothingIsRotated) {
 }
 
 TEST_P(RopeKernels, HeadsAreNormedBeforeAndQIsScaledAfter) {
-  expect_stored({.head_dim = 128, .kv_heads = 2, .group = 2, .rows = {4}, .cells = {64}}, {.norm = true, .q_scale = 0.0883883f});
+  expect_stored({.head_dim = 128, .kv_heads = 2, .group = 2, .rows = {4}, .cells = {64}},
+                {.norm = true, .q_scale = 0.0883883f});
 }
 
 TEST_P(RopeKernels, EveryTypeOfCache) {
   for (const DType k : {DType::f16, DType::f32, DType::q8_0}) {
     for (const DType v : {DType::f16, DType::f32, DType::q8_0}) {
-      expect_stored({.head_dim = 64, .kv_heads = 2, .group = 2, .type_k = k, .type_v = v, .rows = {2, 3}, .cells = {66, 5}}, {});
+      expect_stored(
+          {.head_dim = 64, .kv_heads = 2, .group = 2, .type_k = k, .type_v = v, .rows = {2, 3}, .cells = {66, 5}}, {});
     }
   }
   expect_stored({.head_dim = 256, .type_k = DType::q8_0, .type_v = DType::q8_0, .rows = {2}, .cells = {5}}, {});
@@ -176,8 +187,8 @@ TEST_P(RopeKernels, KeysAreTurnedWhereTheyAre) {
       one.rows = 1;
       one.position = position.as<std::int32_t>();
       bench.ops().rope_table(bench.stream(), table.as<float>(), params, one);
-      bench.ops().rotate_keys(bench.stream(), problem.kv, placed.view.blocks, cells.as<std::int32_t>(), problem.rows(), table.as<float>(),
-                              params.style, params.n_rot);
+      bench.ops().rotate_keys(bench.stream(), problem.kv, placed.view.blocks, cells.as<std::int32_t>(), problem.rows(),
+                              table.as<float>(), params.style, params.n_rot);
       bench.stream().synchronize();
       return placed.memory(bench);
     };

@@ -127,12 +127,14 @@ TEST(ExpertModels, GateAndUpMayBeOneTensor) {
 TEST(ExpertModels, ATensorForEachExpertIsRefusedByName) {
   GgufBuilder builder = tiny_model({.experts = 4});
   builder.f32_tensor("blk.0.ffn_gate.0.weight", {64, 96}, std::vector<float>(64 * 96));
-  test::expect_error(ErrorKind::unsupported, "tensor 'blk.0.ffn_gate.0.weight': a tensor for each expert is not supported",
+  test::expect_error(ErrorKind::unsupported,
+                     "tensor 'blk.0.ffn_gate.0.weight': a tensor for each expert is not supported",
                      [&] { LoadedModel model(builder); });
 }
 
 TEST(ExpertModels, AMissingTensorIsNamed) {
-  for (const std::string name : {"blk.1.ffn_gate_inp.weight", "blk.1.ffn_down_exps.weight", "blk.1.ffn_up_exps.weight"}) {
+  for (const std::string name :
+       {"blk.1.ffn_gate_inp.weight", "blk.1.ffn_down_exps.weight", "blk.1.ffn_up_exps.weight"}) {
     test::expect_error(ErrorKind::invalid_request, "tensor '" + name + "' of shape",
                        [&] { LoadedModel model(tiny_model({.experts = 4}).remove_tensor(name)); });
   }

@@ -40,7 +40,9 @@ class KvPoolTest : public ::testing::Test {
 };
 
 // 2 layers x (K + V) x 3 heads x 64 positions x 64 values x 2 bytes.
-TEST_F(KvPoolTest, ABlockHoldsSixtyFourPositionsOfAllLayers) { EXPECT_EQ(pool.block_bytes(KvPart::full), 2u * 2 * 3 * 64 * 64 * 2); }
+TEST_F(KvPoolTest, ABlockHoldsSixtyFourPositionsOfAllLayers) {
+  EXPECT_EQ(pool.block_bytes(KvPart::full), 2u * 2 * 3 * 64 * 64 * 2);
+}
 
 // docs/prompt-cache.md: 24 + 12 n + layers x (24 + n x (K row + V row)).
 TEST_F(KvPoolTest, CountsBytesAsThePeerDoes) {
@@ -82,7 +84,8 @@ TEST_F(KvPoolTest, CopiesASharedBlockBeforeItIsWritten) {
   mark(sequence, 1, 'x');
   EXPECT_EQ(marked(saved, 1), 'b');
   EXPECT_EQ(marked(sequence, 0), 'a');
-  EXPECT_EQ(saved.part(KvPart::full).blocks()[0].data(), sequence.part(KvPart::full).blocks()[0].data()) << "what isn't written stays shared";
+  EXPECT_EQ(saved.part(KvPart::full).blocks()[0].data(), sequence.part(KvPart::full).blocks()[0].data())
+      << "what isn't written stays shared";
   EXPECT_EQ(pool.blocks_in_use(), 3u);
 }
 

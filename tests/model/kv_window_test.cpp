@@ -45,7 +45,8 @@ class KvWindowTest : public ::testing::Test {
   // The last value of the last layer's V in the cell of a position: the end of what is stored for it.
   std::byte* row(const KvCells& cells, std::int64_t position) const {
     const KvLayout& kv = pool.layout(config.layers - 1);
-    const std::int64_t cell = cells.cell_of(position), bytes = static_cast<std::int64_t>(row_bytes(kv.type_v, kv.head_dim_v));
+    const std::int64_t cell = cells.cell_of(position),
+                       bytes = static_cast<std::int64_t>(row_bytes(kv.type_v, kv.head_dim_v));
     return cells.blocks()[static_cast<std::size_t>(cell / kBlockCells)].data() + kv.v_offset +
            ((kv.kv_heads - 1) * kBlockCells + cell % kBlockCells) * bytes;
   }
@@ -204,14 +205,15 @@ TEST_F(KvWindowTest, RefusesToGrowBeyondTheMemoryAndLeavesTheSequenceAsItWas) {
   EXPECT_EQ(window(sequence).cells(), 192);
 }
 
-// A slot file of llama-server b11192 with 300 tokens of such a model: 180900 bytes, of which 1228 are its head; a state in memory has
-// 8 bytes more. A checkpoint is the window layers' part of it.
+// A slot file of llama-server b11192 with 300 tokens of such a model: 180900 bytes, of which 1228 are its head; a state
+// in memory has 8 bytes more. A checkpoint is the window layers' part of it.
 TEST_F(KvWindowTest, CountsBytesAsThePeerDoes) {
   const KvPool six(*device, layers_with_a_window(6), DType::f16, DType::f16, 0, kCells);
   EXPECT_EQ(six.accounted_bytes(300, 64), 180900u - 1228 + 8);
   EXPECT_EQ(six.accounted_bytes(10, 10), 18428u - 68 + 8);
   EXPECT_EQ(six.accounted_checkpoint_bytes(64), 8u + 16 + 6 * 24 + 64 * (12 + 6 * 256));
-  EXPECT_EQ(six.accounted_bytes(10, 10, 2), six.accounted_bytes(10, 10) + 8) << "4 for a further stream, in either part";
+  EXPECT_EQ(six.accounted_bytes(10, 10, 2), six.accounted_bytes(10, 10) + 8)
+      << "4 for a further stream, in either part";
 }
 
 }  // namespace

@@ -344,8 +344,7 @@ TEST(Options, ServesADirectoryThatExists) {
   const std::string file = folder.write("site/index.html", "");
   const std::string site = std::filesystem::path(file).parent_path().string();
   EXPECT_EQ(options_of({"--path", site.c_str()}).server.static_path, site);
-  EXPECT_EQ(error_of({"--path", file.c_str()}),
-            "--path: expected an existing directory, got '" + file + "'");
+  EXPECT_EQ(error_of({"--path", file.c_str()}), "--path: expected an existing directory, got '" + file + "'");
 }
 
 TEST(Options, ShowsTextsOfSlotsWhereTheEnvironmentHasANumberOtherThanZero) {

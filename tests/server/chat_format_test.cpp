@@ -28,8 +28,8 @@ std::vector<Event> events(std::string_view text) {
     EXPECT_TRUE(text.starts_with("event: ")) << text;
     EXPECT_TRUE(text.substr(line + 1).starts_with("data: ")) << text;
     const std::size_t data = line + 1 + std::string_view("data: ").size();
-    list.push_back({std::string(text.substr(7, line - 7)),
-                    boost::json::parse({text.data() + data, end - data}).as_object()});
+    list.push_back(
+        {std::string(text.substr(7, line - 7)), boost::json::parse({text.data() + data, end - data}).as_object()});
     EXPECT_EQ(list.back().name, std::string(list.back().data.at("type").as_string()));
     text.remove_prefix(end + 2);
   }
@@ -175,9 +175,9 @@ TEST_F(ChatFormatTest, ResponseProgressComesWithInProgress) {
   format->append_progress(0, {.total = 9, .cache = 0, .processed = 9, .time_ms = 3}, {}, out);
   format->append_piece(0, piece("a", 97, 1), out);
   const auto list = events(out);
-  EXPECT_THAT(names(list), ElementsAre("response.created", "response.in_progress", "response.in_progress",
-                                       "response.output_item.added", "response.content_part.added",
-                                       "response.output_text.delta"));
+  EXPECT_THAT(names(list),
+              ElementsAre("response.created", "response.in_progress", "response.in_progress",
+                          "response.output_item.added", "response.content_part.added", "response.output_text.delta"));
   EXPECT_EQ(to_json(list[2].data.at("prompt_progress")), R"({"total":9,"cache":0,"processed":9,"time_ms":3})");
 }
 

@@ -81,9 +81,9 @@ TEST(MessagesRequest, NeutralizesTheStampOfABillingHeader) {
   EXPECT_EQ(system("x-anthropic-billing-header: cc_version=1; cch=abcde; x"),
             "x-anthropic-billing-header: cc_version=1; cch=fffff; x");
   EXPECT_EQ(system("x-anthropic-billing-header:cch=12345;"), "x-anthropic-billing-header:cch=fffff;");
-  for (const char* same : {"x-anthropic-billing-header: cch=123456;", "x-anthropic-billing-header: cch=1234;",
-                           "x-anthropic-billing-header: cch=12345", "X cch=12345;",
-                           " x-anthropic-billing-header: cch=12345;"}) {
+  for (const char* same :
+       {"x-anthropic-billing-header: cch=123456;", "x-anthropic-billing-header: cch=1234;",
+        "x-anthropic-billing-header: cch=12345", "X cch=12345;", " x-anthropic-billing-header: cch=12345;"}) {
     EXPECT_EQ(system(same), same);
   }
 }

@@ -72,16 +72,16 @@ TEST_F(InfillTest, SeparatesFilesByTextWithoutATokenForIt) {
 
 // Recorded from llama-server b11192: 48 tokens of the prefix, 64 / 4 - (2 + 4) of the suffix.
 TEST_F(InfillTest, KeepsWhatIsNearTheCursor) {
-  const std::string text = prompt(R"({"input_prefix":")" + std::string(100, 'a') + std::string(48, 'b') +
-                                  R"(","input_suffix":")" + std::string(10, 'c') + std::string(90, 'd') +
-                                  R"(","prompt":"PPPP"})");
+  const std::string text =
+      prompt(R"({"input_prefix":")" + std::string(100, 'a') + std::string(48, 'b') + R"(","input_suffix":")" +
+             std::string(10, 'c') + std::string(90, 'd') + R"(","prompt":"PPPP"})");
   EXPECT_THAT(text, EndsWith("<P>" + std::string(48, 'b') + "PPPP<S>" + std::string(10, 'c') + "<M>"));
 }
 
 // 512 - 64 - 2 * 4 tokens of files and names.
 TEST_F(InfillTest, KeepsTheEndOfOtherFiles) {
-  const std::string text = prompt(R"({"input_prefix":"A","input_suffix":"C","input_extra":[{"text":")" +
-                                  std::string(600, 'z') + R"("}]})");
+  const std::string text =
+      prompt(R"({"input_prefix":"A","input_suffix":"C","input_extra":[{"text":")" + std::string(600, 'z') + R"("}]})");
   EXPECT_THAT(text, StartsWith(std::string(440 - 10, 'z') + "<F>filename\n<P>"));
 }
 

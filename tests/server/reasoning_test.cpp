@@ -67,8 +67,8 @@ TEST_F(Reasoning, OfAContinuedMessageComesFirst) {
   generation.request.echoed.generation_prompt = "<|im_start|>assistant\n<think>\nrea\n</think>\n\n";
   generation.request.prefill = "pre";
   EXPECT_EQ(message("he"), R"({"role":"assistant","content":"prehe","reasoning_content":"rea\n"})");
-  EXPECT_THAT(deltas({"h", "e"}), ElementsAre(kRole, R"({"reasoning_content":"rea\n"})", R"({"content":"preh"})",
-                                              R"({"content":"e"})"));
+  EXPECT_THAT(deltas({"h", "e"}),
+              ElementsAre(kRole, R"({"reasoning_content":"rea\n"})", R"({"content":"preh"})", R"({"content":"e"})"));
   generation.request.streams_prefill = false;
   EXPECT_THAT(deltas({"h", "e"}), ElementsAre(kRole, R"({"content":"h"})", R"({"content":"e"})"));
 }
@@ -77,8 +77,7 @@ TEST_F(Reasoning, MayItselfBeContinued) {
   generation.request.echoed.generation_prompt = "<|im_start|>assistant\n<think>\nrea";
   EXPECT_EQ(message("x</think>he"), R"({"role":"assistant","content":"he","reasoning_content":"reax"})");
   generation.request.streams_prefill = false;
-  EXPECT_THAT(deltas({"x", "</think>", "h"}),
-              ElementsAre(kRole, R"({"reasoning_content":"x"})", R"({"content":"h"})"));
+  EXPECT_THAT(deltas({"x", "</think>", "h"}), ElementsAre(kRole, R"({"reasoning_content":"x"})", R"({"content":"h"})"));
 }
 
 }  // namespace

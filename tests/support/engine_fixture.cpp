@@ -20,7 +20,8 @@ std::filesystem::path write_tiny_model() {
   const auto path = std::filesystem::temp_directory_path() /
                     ("bankml-tiny-" + std::to_string(::getpid()) + "-" + std::to_string(++count) + ".gguf");
   const std::vector<std::byte> bytes = tiny_model().build();
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   return path;
 }
 
@@ -36,7 +37,9 @@ struct Answer::State {
   bool ended() const { return done || failed; }
 };
 
-std::shared_ptr<Answer::State> Answer::make_state() { return std::make_shared<State>(); }
+std::shared_ptr<Answer::State> Answer::make_state() {
+  return std::make_shared<State>();
+}
 
 JobSink Answer::sink() {
   return [state = state_](JobEvent&& event) {
@@ -126,7 +129,8 @@ std::pair<JobId, Answer> EngineFixture::submit(std::vector<TokenId> prompt, Comp
   return {id, answer};
 }
 
-std::pair<std::vector<JobId>, std::vector<Answer>> EngineFixture::submit_copies(std::vector<TokenId> prompt, std::size_t copies,
+std::pair<std::vector<JobId>, std::vector<Answer>> EngineFixture::submit_copies(std::vector<TokenId> prompt,
+                                                                                std::size_t copies,
                                                                                 CompletionParams params) {
   std::vector<Answer> answers(copies);
   Submission submission{std::move(prompt), {}, {}};

@@ -21,8 +21,8 @@ class Answer {
   // Waits for the end. Fails the test if it took longer than a minute.
   void wait();
   bool done();
-  const Done& result();    // waits
-  const Failed& failure(); // waits
+  const Done& result();            // waits
+  const Failed& failure();         // waits
   std::vector<JobEvent> events();  // so far
   // Waits until this many pieces have come, or the end.
   void wait_for_pieces(std::size_t n);
@@ -40,8 +40,8 @@ class EngineFixture {
                          std::unique_ptr<Device> device = make_cpu_device(2));
   ~EngineFixture();
 
-  static EngineOptions default_options();      // one slot of 256 tokens, no limit of the cache, 4 tokens an answer
-  static CompletionParams default_params();    // greedy, never stops by itself
+  static EngineOptions default_options();    // one slot of 256 tokens, no limit of the cache, 4 tokens an answer
+  static CompletionParams default_params();  // greedy, never stops by itself
 
   Engine& engine() { return *engine_; }
   Device& device() { return *device_; }

@@ -479,7 +479,8 @@ TEST(ChatTemplateUserMarker, IsWhatStandsBeforeTheTextOfTheUser) {
             "<|start_header_id|>user<|end_header_id|>");
   EXPECT_EQ(ChatTemplate(read_file("templates/alternating_style.jinja")).user_marker(), "[INST]");
   EXPECT_EQ(ChatTemplate(read_file("templates/thinking_style.jinja")).user_marker(), "<|im_start|>user");
-  EXPECT_EQ(ChatTemplate("{% for m in messages %}{{ 'U' if m.role == 'user' else 'A' }}: {{ m.content }}{% endfor %}").user_marker(),
+  EXPECT_EQ(ChatTemplate("{% for m in messages %}{{ 'U' if m.role == 'user' else 'A' }}: {{ m.content }}{% endfor %}")
+                .user_marker(),
             "U:");
 }
 

@@ -34,7 +34,8 @@ TEST(NamedFormats, RenderThePromptsOfThePeer) {
     const ChatTemplate format = builtin(name);
     for (std::size_t i = 0; i < prompts.as_array().size(); ++i) {
       const auto& request = recording.at("requests").at(i).as_object();
-      EXPECT_EQ(format.render(request).text, std::string(prompts.at(i).as_string())) << std::string(name) << " request " << i;
+      EXPECT_EQ(format.render(request).text, std::string(prompts.at(i).as_string()))
+          << std::string(name) << " request " << i;
     }
   }
 }

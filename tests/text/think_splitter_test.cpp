@@ -10,8 +10,8 @@
 namespace bankml {
 namespace {
 
-// Of a template that writes "<think>\n" + reasoning + "\n</think>\n\n", and of one that only takes "</think>" out of the
-// history and opens the block in its generation prompt.
+// Of a template that writes "<think>\n" + reasoning + "\n</think>\n\n", and of one that only takes "</think>" out of
+// the history and opens the block in its generation prompt.
 const ThinkTags kLines{"<think>\n", "\n</think>\n\n"}, kPlain{"<think>", "</think>"};
 constexpr std::string_view kOpened = "<|Assistant|><think>\n";
 
@@ -64,8 +64,9 @@ TEST(ThinkSplitter, ABlockThatWasCutOffIsReasoning) {
 }
 
 TEST(ThinkSplitter, ATextThatWouldLeaveNothingIsContent) {
-  expect(kLines, "<|im_start|>assistant\n",
-         {{" ", "", " "}, {"<thi", "", "<thi"}, {"<think>", "", "<think>"}, {"<think> </think>", "", "<think> </think>"}});
+  expect(
+      kLines, "<|im_start|>assistant\n",
+      {{" ", "", " "}, {"<thi", "", "<thi"}, {"<think>", "", "<think>"}, {"<think> </think>", "", "<think> </think>"}});
 }
 
 TEST(ThinkSplitter, BeginsInTheBlockThatTheGenerationPromptOpened) {
@@ -118,7 +119,8 @@ TEST(ThinkSplitter, TextWithoutAChannelIsContent) {
 TEST(ThinkSplitter, GivesWhatIsCertainAtOnce) {
   ThinkSplitter splitter(kLines, "");
   std::string log;
-  for (const std::string_view piece : {"<thi", "nk>", "\n", "\n", "  a", "b", "\n", "</th", " x", "</think", ">", "\n", "\n", "he", "</think>"}) {
+  for (const std::string_view piece :
+       {"<thi", "nk>", "\n", "\n", "  a", "b", "\n", "</th", " x", "</think", ">", "\n", "\n", "he", "</think>"}) {
     const ThinkSplitter::Parts parts = splitter.add(piece);
     log += "[" + parts.reasoning + "|" + parts.content + "]";
   }

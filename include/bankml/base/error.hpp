@@ -1,6 +1,6 @@
 #pragma once
-// The one exception type of the daemon. An operation that can't be done throws it where it ends; kinds become HTTP statuses
-// in one function of the server layer and exit messages in main.
+// The one exception type of the daemon. An operation that can't be done throws it where it ends; kinds become HTTP
+// statuses in one function of the server layer and exit messages in main.
 #include <stdexcept>
 #include <string>
 #include <utility>

@@ -1,7 +1,7 @@
 #pragma once
 // Log lines, to stderr unless configured otherwise, one per call, safe from any thread, in fmt's syntax:
-// log_info("loaded {} tensors", n). Nothing here fails: a line that can't be made or written (no memory, a full disk) is
-// lost.
+// log_info("loaded {} tensors", n). Nothing here fails: a line that can't be made or written (no memory, a full disk)
+// is lost.
 #include <fmt/core.h>
 
 #include <optional>

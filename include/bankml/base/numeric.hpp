@@ -6,7 +6,8 @@
 
 namespace bankml {
 
-// Type ids as they stand in a GGUF file (the GGUF specification, tensor types). Only the types that bankmld computes with.
+// Type ids as they stand in a GGUF file (the GGUF specification, tensor types). Only the types that bankmld computes
+// with.
 enum class DType : std::int32_t {
   f32 = 0,
   f16 = 1,
@@ -42,8 +43,8 @@ inline std::size_t row_bytes(DType type, std::int64_t n) noexcept {
   return static_cast<std::size_t>(n / info.block_len * info.block_bytes);
 }
 
-// IEEE binary16, for storage: arithmetic happens in float. Widening is exact; narrowing rounds to nearest even, overflow gives
-// infinity, NaN stays a quiet NaN.
+// IEEE binary16, for storage: arithmetic happens in float. Widening is exact; narrowing rounds to nearest even,
+// overflow gives infinity, NaN stays a quiet NaN.
 struct half {
   std::uint16_t bits;
 };
@@ -57,8 +58,8 @@ struct bfloat16 {
 float to_float(bfloat16 b) noexcept;
 bfloat16 to_bfloat16(float f) noexcept;
 
-// Widens a row of `n` elements of any type to float, by the formulas of the format (one rounding where the peer has one:
-// for the embedding lookup). `n` is a multiple of the block length.
+// Widens a row of `n` elements of any type to float, by the formulas of the format (one rounding where the peer has
+// one: for the embedding lookup). `n` is a multiple of the block length.
 void dequantize_row(DType type, const std::byte* row, std::int64_t n, float* out) noexcept;
 
 }  // namespace bankml

@@ -21,8 +21,8 @@ struct CudaDevices {
   std::string reason;  // why there is none, for a log line; "" if there is one
 };
 
-// Costs nothing where no driver is installed. Never throws for what a machine lacks. `with_free_memory`: fills in free_bytes, which
-// costs some hundred MiB on every device while the process lives.
+// Costs nothing where no driver is installed. Never throws for what a machine lacks. `with_free_memory`: fills in
+// free_bytes, which costs some hundred MiB on every device while the process lives.
 CudaDevices find_cuda_devices(bool with_free_memory = false);
 
 // Throws Error(device) with the reason if there is no such device or it is too old. An error that the device can't

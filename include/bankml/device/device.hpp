@@ -1,9 +1,9 @@
 #pragma once
 // A device: its memory, its order of work, and the computations of a transformer on it.
 //
-// Order of work is explicit. Each call that takes a Stream queues work there and may return before it is done; work of one
-// stream runs in the order queued, work of different streams only as events say. Memory named in queued work must stay alive
-// until it has run. One thread at a time may use a stream.
+// Order of work is explicit. Each call that takes a Stream queues work there and may return before it is done; work of
+// one stream runs in the order queued, work of different streams only as events say. Memory named in queued work must
+// stay alive until it has run. One thread at a time may use a stream.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,19 +28,21 @@ class Event {
 class Stream {
  public:
   virtual ~Stream() = default;
-  virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;  // `host` pinned where bytes are many
+  virtual void copy_to_device(void* device, const void* host,
+                              std::size_t bytes) = 0;  // `host` pinned where bytes are many
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes) = 0;
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;  // later work of this stream waits for the event, on the device
-  virtual void synchronize() = 0;             // blocks the calling thread until all queued work is done; throws Error(device)
+  virtual void synchronize() = 0;  // blocks the calling thread until all queued work is done; throws Error(device)
 };
 
 // Owns a piece of memory of a device; move-only. `data()` is an address on the device (or pinned host memory).
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(void* data, std::size_t bytes, void (*release)(void* data, std::size_t bytes, void* context), void* context) noexcept
+  Buffer(void* data, std::size_t bytes, void (*release)(void* data, std::size_t bytes, void* context),
+         void* context) noexcept
       : data_(data), bytes_(bytes), release_(release), context_(context) {}
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
@@ -71,8 +73,8 @@ class Buffer {
   void* context_ = nullptr;
 };
 
-// A weight matrix as the device keeps it: repacked or not is its own affair. rows = outputs, cols = length of a row. One from
-// load_experts() is `experts` matrices of this shape.
+// A weight matrix as the device keeps it: repacked or not is its own affair. rows = outputs, cols = length of a row.
+// One from load_experts() is `experts` matrices of this shape.
 class Weight {
  public:
   virtual ~Weight() = default;
@@ -102,12 +104,12 @@ constexpr ActFormats operator|(ActFormats a, ActFormats b) noexcept {
 constexpr bool has(ActFormats set, ActFormats one) noexcept {
   return (static_cast<unsigned>(set) & static_cast<unsigned>(one)) != 0;
 }
-// The form that weights of this type multiply: q8 (blocks of 32 with scale and sum) for the 32-element types, q8_k for the
-// 256-element ones, else the float format of the weight.
+// The form that weights of this type multiply: q8 (blocks of 32 with scale and sum) for the 32-element types, q8_k for
+// the 256-element ones, else the float format of the weight.
 ActFormats activation_format(DType weight) noexcept;
 
-// Scratch for rows of activations, written by an op in all its formats and read by mat-muls. Allocated once for the largest
-// batch.
+// Scratch for rows of activations, written by an op in all its formats and read by mat-muls. Allocated once for the
+// largest batch.
 class Activation {
  public:
   virtual ~Activation() = default;
@@ -125,9 +127,9 @@ class Activation {
   ActFormats formats_;
 };
 
-// The experts that each row of a batch goes to, `used` of `experts`, and their weights: written by Ops::route(), read by the
-// other operations of experts. A pair is a row and one of its experts; the order in which pairs lie in the outputs of
-// Ops::matmul_experts() is the device's own. Allocated once for the largest batch.
+// The experts that each row of a batch goes to, `used` of `experts`, and their weights: written by Ops::route(), read
+// by the other operations of experts. A pair is a row and one of its experts; the order in which pairs lie in the
+// outputs of Ops::matmul_experts() is the device's own. Allocated once for the largest batch.
 class ExpertChoice {
  public:
   virtual ~ExpertChoice() = default;
@@ -158,7 +160,8 @@ class Device {
   virtual std::unique_ptr<Event> make_event() = 0;
 
   // `data`: rows x cols elements of `type` in GGUF layout, rows one after the other. Waits until it is loaded.
-  virtual std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols, const std::byte* data) = 0;
+  virtual std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols,
+                                              const std::byte* data) = 0;
   // `experts` such matrices, of which each begins `stride` bytes after the one before.
   virtual std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols,
                                                const std::byte* data, std::size_t stride) = 0;

@@ -11,7 +11,19 @@
 
 namespace bankml {
 
-enum class SamplerKind { penalties, dry, top_n_sigma, top_k, typical_p, top_p, min_p, xtc, temperature, infill, adaptive_p };
+enum class SamplerKind {
+  penalties,
+  dry,
+  top_n_sigma,
+  top_k,
+  typical_p,
+  top_p,
+  min_p,
+  xtc,
+  temperature,
+  infill,
+  adaptive_p
+};
 
 inline constexpr std::uint32_t kRandomSeed = 0xFFFFFFFFu;
 
@@ -64,7 +76,8 @@ class Sampler {
   TokenId sample(std::span<const float> logits);
   // Puts a chosen token into the windows.
   void accept(TokenId token);
-  // What was left after the chain of the last sample(), most likely first, probabilities summing to 1, zero ones removed; at most n.
+  // What was left after the chain of the last sample(), most likely first, probabilities summing to 1, zero ones
+  // removed; at most n.
   std::vector<Candidate> last_candidates(std::size_t n) const;
 
  private:
@@ -72,8 +85,8 @@ class Sampler {
   std::unique_ptr<Impl> impl_;
 };
 
-// The n likeliest tokens of the raw logits with natural-log probabilities, as the peer reports them: float sums in the order
-// that std::partial_sort leaves (docs/arithmetic.md, 4.1). `p` of the results holds the log-probability.
+// The n likeliest tokens of the raw logits with natural-log probabilities, as the peer reports them: float sums in the
+// order that std::partial_sort leaves (docs/arithmetic.md, 4.1). `p` of the results holds the log-probability.
 // `chosen`: appended as the last element, with its own log-probability.
 std::vector<Candidate> top_logprobs(std::span<const float> logits, std::size_t n, TokenId chosen);
 

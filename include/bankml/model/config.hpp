@@ -25,10 +25,10 @@ struct LayerConfig {
 
 // The feed-forward part of every layer as a mixture of experts.
 struct ExpertConfig {
-  int count = 0, used = 0;    // 0: no experts
-  int hidden = 0;             // width of an expert
-  int shared_hidden = 0;      // of the expert that every row goes to; 0: none
-  bool router_bias = false;   // the router and the experts may have biases
+  int count = 0, used = 0;   // 0: no experts
+  int hidden = 0;            // width of an expert
+  int shared_hidden = 0;     // of the expert that every row goes to; 0: none
+  bool router_bias = false;  // the router and the experts may have biases
   RouterParams router;
 };
 
@@ -47,12 +47,12 @@ struct ModelConfig {
   float residual_scale = 1.0f, logit_scale = 1.0f;       // 1: none
   ExpertConfig experts;
   GluKind activation = GluKind::silu;
-  bool pre_norms = true;    // attn_norm and ffn_norm
+  bool pre_norms = true;              // attn_norm and ffn_norm
   std::string ffn_norm = "ffn_norm";  // name of the tensor
-  bool post_norms = false;  // post_attention_norm and post_ffw_norm on the branches
+  bool post_norms = false;            // post_attention_norm and post_ffw_norm on the branches
   enum class QkNorm { none, head, whole } qk_norm = QkNorm::none;
 
-  bool sinks = false;           // tensor attn_sinks: one more score for each head
+  bool sinks = false;            // tensor attn_sinks: one more score for each head
   bool all_rows_to_end = false;  // rows without logits go through the last feed-forward part too
 
   enum class OutputTensor : std::uint8_t { optional, required, tied } output_tensor = OutputTensor::optional;

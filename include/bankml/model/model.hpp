@@ -28,12 +28,13 @@ struct LayerWeights {
 class Model {
  public:
   // `progress(done)` is called with a fraction in [0, 1] while weights are loaded, on the calling thread.
-  // Throws what GgufFile::open and read_config throw, and Error(invalid_request) for a missing tensor or one of another shape,
-  // naming it.
-  static std::unique_ptr<Model> load(const std::filesystem::path& path, Device& device, const RopeOverrides& overrides = {},
+  // Throws what GgufFile::open and read_config throw, and Error(invalid_request) for a missing tensor or one of another
+  // shape, naming it.
+  static std::unique_ptr<Model> load(const std::filesystem::path& path, Device& device,
+                                     const RopeOverrides& overrides = {},
                                      const std::function<void(double)>& progress = {});
-  // The same from an open file. All of the file is checked before memory of the device is taken; a weight that the device keeps in
-  // another form no longer counts as resident in the mapping.
+  // The same from an open file. All of the file is checked before memory of the device is taken; a weight that the
+  // device keeps in another form no longer counts as resident in the mapping.
   static std::unique_ptr<Model> load(GgufFile file, Device& device, const RopeOverrides& overrides = {},
                                      const std::function<void(double)>& progress = {});
 
@@ -49,8 +50,8 @@ class Model {
   const float* rope_factors(std::int64_t sequence_context) const noexcept;
   std::int64_t parameters() const noexcept { return parameters_; }      // elements of all tensors of the file
   std::int64_t tensor_bytes() const noexcept { return tensor_bytes_; }  // and their size in it
-  // Tells models apart whose states must not be mixed: the architecture and a hash over names, shapes and the first bytes of all
-  // tensors.
+  // Tells models apart whose states must not be mixed: the architecture and a hash over names, shapes and the first
+  // bytes of all tensors.
   const std::string& fingerprint() const noexcept { return fingerprint_; }
 
  private:
@@ -75,10 +76,10 @@ struct BatchRow {
 };
 
 struct TransformerLimits {
-  int max_rows = 512;          // rows of one forward pass (the peer's n_ubatch)
+  int max_rows = 512;  // rows of one forward pass (the peer's n_ubatch)
   int max_logit_rows = 1;
   int max_sequences = 1;
-  std::int64_t context = 0;    // cells of a sequence at most: size of the block table and the peer's cache size
+  std::int64_t context = 0;  // cells of a sequence at most: size of the block table and the peer's cache size
 };
 
 // The forward pass: one for prefill and decode, one sequence and many. Used by one thread.
@@ -88,9 +89,9 @@ class Transformer {
   ~Transformer();
 
   // Runs rows (at most max_rows) of the sequences; each sequence is extended to hold its rows first.
-  // Waits for nothing but the logits, which are then readable through logits(). `abort` is looked at between layers: once it is set,
-  // the pass ends, the sequences are cut to what they were, and false is returned. Throws Error(out_of_memory) before anything is
-  // changed, Error(device) if the device failed.
+  // Waits for nothing but the logits, which are then readable through logits(). `abort` is looked at between layers:
+  // once it is set, the pass ends, the sequences are cut to what they were, and false is returned. Throws
+  // Error(out_of_memory) before anything is changed, Error(device) if the device failed.
   bool forward(std::span<const BatchRow> rows, std::span<KvSequence* const> sequences,
                const std::atomic<bool>* abort = nullptr);
 

@@ -20,9 +20,9 @@ struct ChatOptions {
   bool jinja = true;
   std::string chat_template;  // Jinja text or "chatml"; "": the model's own
   boost::json::object template_kwargs;
-  std::string reasoning_effort;            // template variable of that name, unless a kwarg says otherwise; "": none
-  bool preserve_reasoning = true;          // likewise
-  bool thinking = true;                    // whether models think where a request leaves it open
+  std::string reasoning_effort;    // template variable of that name, unless a kwarg says otherwise; "": none
+  bool preserve_reasoning = true;  // likewise
+  bool thinking = true;            // whether models think where a request leaves it open
   bool prefill_assistant = true;
 };
 
@@ -42,8 +42,8 @@ struct Options {
   ChatOptions chat;
   LogOptions log;
   RopeOverrides rope;
-  bool escape = true;                        // whether backslash sequences in stop words and DRY breakers were read
-  int drain_timeout_s = 2;                   // how long a stop waits for running answers
+  bool escape = true;       // whether backslash sequences in stop words and DRY breakers were read
+  int drain_timeout_s = 2;  // how long a stop waits for running answers
   DeviceChoice device;
   bool gpu_layers_zero = false;              // no layer on a GPU: the CPU, whatever `device` says
   int threads = 0;                           // of the CPU backend; below 1: all usable cores

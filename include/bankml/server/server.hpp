@@ -17,9 +17,9 @@ namespace bankml {
 
 // What clients may use up. 0 means no limit where nothing else is said.
 struct ServerLimits {
-  int connections = 4096;              // open at the same time; more are answered 503 and closed
-  int connections_per_address = 2048;  // of one TCP client address
-  int queue = 1024;                    // generations that wait for a slot; more are answered 503
+  int connections = 4096;                             // open at the same time; more are answered 503 and closed
+  int connections_per_address = 2048;                 // of one TCP client address
+  int queue = 1024;                                   // generations that wait for a slot; more are answered 503
   std::int64_t body_bytes = std::int64_t{100} << 20;  // of a request; more is answered 413. At least 1
   int idle_timeout_s = 5;     // silence between two requests of a connection, then it is closed. At least 1
   int header_timeout_s = 60;  // from the first byte of a request to the end of its header. At least 1
@@ -42,10 +42,10 @@ struct ServerOptions {
   ServerPolicy policy;
   std::string cors_origins = "*", cors_methods = "GET, POST, DELETE, OPTIONS", cors_headers = "*";
   bool cors_credentials = true;
-  int timeout_s = 3600;  // of reading a request and of each write
-  int threads = -1;      // below 1: chosen by the machine
-  bool ui = true;           // the page at "/"
-  std::string static_path;  // a directory that is served in place of the page; "": none
+  int timeout_s = 3600;                               // of reading a request and of each write
+  int threads = -1;                                   // below 1: chosen by the machine
+  bool ui = true;                                     // the page at "/"
+  std::string static_path;                            // a directory that is served in place of the page; "": none
   bool slots = true, metrics = false, props = false;  // whether GET /slots, GET /metrics and POST /props answer
   bool slot_texts = false;                            // whether GET /slots tells prompts and answers
   bool verbose = false;                               // whether OpenAI answers have the field "__verbose"

@@ -34,10 +34,10 @@ class ThinkSplitter {
   bool read_reasoning(Parts& parts);
 
   std::string start_, end_, start_space_, end_space_;
-  std::string pending_;         // not yet certain
-  std::size_t skipped_ = 0;     // of the white space behind a tag
+  std::string pending_;      // not yet certain
+  std::size_t skipped_ = 0;  // of the white space behind a tag
   State state_ = State::before;
-  bool reasons_ = false;        // reasoning that isn't white space has been found
+  bool reasons_ = false;  // reasoning that isn't white space has been found
 };
 
 // The same for a whole text. If that leaves nothing, all of the text is content.

@@ -17,13 +17,13 @@ enum class TokenType : std::int32_t { normal = 1, unknown = 2, control = 3, user
 
 // What a model file says about its tokens: the keys tokenizer.ggml.*, typed. Everything that is absent stays empty.
 struct VocabularySource {
-  std::string model;                    // tokenizer.ggml.model: "gpt2" or "llama"
-  std::string pre;                      // tokenizer.ggml.pre
-  std::string model_name;               // general.name: decides some attributes of special tokens
-  std::vector<std::string> tokens;      // index = id; bytes, not necessarily UTF-8
-  std::vector<float> scores;            // as long as tokens, or empty
-  std::vector<std::int32_t> types;      // TokenType values, as long as tokens, or empty (all normal)
-  std::vector<std::string> merges;      // BPE: "left right", rank = index
+  std::string model;                // tokenizer.ggml.model: "gpt2" or "llama"
+  std::string pre;                  // tokenizer.ggml.pre
+  std::string model_name;           // general.name: decides some attributes of special tokens
+  std::vector<std::string> tokens;  // index = id; bytes, not necessarily UTF-8
+  std::vector<float> scores;        // as long as tokens, or empty
+  std::vector<std::int32_t> types;  // TokenType values, as long as tokens, or empty (all normal)
+  std::vector<std::string> merges;  // BPE: "left right", rank = index
   std::vector<TokenId> suppress_tokens;
   std::optional<std::uint32_t> bos, eos, eot, eom, unk, sep, pad;
   std::optional<std::uint32_t> fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep;
@@ -54,12 +54,12 @@ class Tokenizer {
 
   std::int32_t size() const noexcept;
   bool valid(TokenId id) const noexcept { return id >= 0 && id < size(); }
-  bool is_eog(TokenId id) const;                   // end of generation
-  std::span<const TokenId> eog_tokens() const;     // ascending
+  bool is_eog(TokenId id) const;                // end of generation
+  std::span<const TokenId> eog_tokens() const;  // ascending
   bool is_control(TokenId id) const;
-  std::span<const TokenId> suppressed() const;     // never to be sampled
+  std::span<const TokenId> suppressed() const;  // never to be sampled
   std::optional<TokenId> bos() const, eos() const, eot() const, newline() const;
-  struct Infill {                                  // present when prefix, suffix and middle tokens exist
+  struct Infill {  // present when prefix, suffix and middle tokens exist
     TokenId prefix, suffix, middle;
     std::optional<TokenId> pad, repository, separator;
   };

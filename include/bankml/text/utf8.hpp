@@ -23,8 +23,8 @@ Utf8Char decode_utf8(std::string_view text, std::size_t pos) noexcept;
 // Appends a code point up to U+10FFFF.
 void append_utf8(std::string& out, char32_t code);
 
-// Length of the longest prefix of `text` that does not end inside a UTF-8 character, as the peer tells it: by a leading byte among
-// the last 3 that announces more bytes than follow it, whatever these are.
+// Length of the longest prefix of `text` that does not end inside a UTF-8 character, as the peer tells it: by a leading
+// byte among the last 3 that announces more bytes than follow it, whatever these are.
 std::size_t complete_utf8_prefix(std::string_view text) noexcept;
 
 bool is_valid_utf8(std::string_view text) noexcept;

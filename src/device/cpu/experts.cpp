@@ -133,26 +133,27 @@ void CpuOps::route(Stream&, ExpertChoice& out, const float* scores, const Router
   auto& choice = static_cast<CpuExpertChoice&>(out);
   const int experts = out.experts(), used = out.used();
   const std::size_t floats = static_cast<std::size_t>(experts) * sizeof(float);
-  for_each_with_scratch(pool_, rows, floats + static_cast<std::size_t>(experts), [&](std::int64_t row, std::byte* memory) {
-    auto* probabilities = reinterpret_cast<float*>(memory);
-    auto* taken = reinterpret_cast<std::uint8_t*>(memory + floats);
-    const float* own = scores + row * experts;
-    std::int32_t* chosen = choice.experts_of(row);
-    float* weights = choice.weights_of(row);
-    if (params.softmax_of_chosen) {
-      choose(own, experts, used, taken, chosen);
-      for (int i = 0; i < used; ++i) probabilities[i] = own[chosen[i]];
-      floats_.soft_max(weights, probabilities, used);
-    } else {
-      floats_.soft_max(probabilities, own, experts);
-      choose(probabilities, experts, used, taken, chosen);
-      for (int i = 0; i < used; ++i) weights[i] = probabilities[chosen[i]];
-    }
-    if (params.normalize) normalize(weights, used);
-    if (params.scale != 1.0f) {
-      for (int i = 0; i < used; ++i) weights[i] *= params.scale;
-    }
-  });
+  for_each_with_scratch(pool_, rows, floats + static_cast<std::size_t>(experts),
+                        [&](std::int64_t row, std::byte* memory) {
+                          auto* probabilities = reinterpret_cast<float*>(memory);
+                          auto* taken = reinterpret_cast<std::uint8_t*>(memory + floats);
+                          const float* own = scores + row * experts;
+                          std::int32_t* chosen = choice.experts_of(row);
+                          float* weights = choice.weights_of(row);
+                          if (params.softmax_of_chosen) {
+                            choose(own, experts, used, taken, chosen);
+                            for (int i = 0; i < used; ++i) probabilities[i] = own[chosen[i]];
+                            floats_.soft_max(weights, probabilities, used);
+                          } else {
+                            floats_.soft_max(probabilities, own, experts);
+                            choose(probabilities, experts, used, taken, chosen);
+                            for (int i = 0; i < used; ++i) weights[i] = probabilities[chosen[i]];
+                          }
+                          if (params.normalize) normalize(weights, used);
+                          if (params.scale != 1.0f) {
+                            for (int i = 0; i < used; ++i) weights[i] *= params.scale;
+                          }
+                        });
   choice.sort(rows);
 }
 
@@ -179,8 +180,8 @@ void CpuOps::matmul_experts(Stream&, std::span<const ExpertOutput> outputs, cons
     for (int e = 0; e < choice.experts(); ++e) {
       const std::int32_t first = choice.begin(e), tokens = choice.begin(e + 1) - first;
       if (tokens == 0) continue;
-      ExpertJob& job = *new (jobs + n++)
-          ExpertJob(make_expert_job(output, *in, one_row ? 0 : first, e, first, tokens, kernel));
+      ExpertJob& job =
+          *new (jobs + n++) ExpertJob(make_expert_job(output, *in, one_row ? 0 : first, e, first, tokens, kernel));
       parts += job.row_parts * divide_up(tokens, job.part_tokens);
       job.end = parts;
     }

@@ -17,9 +17,9 @@ namespace {
 }  // namespace BANKML_SIMD
 
 const FloatKernels BANKML_FLOAT_KERNELS = {
-    BANKML_SIMD::norm_row,        BANKML_SIMD::silu_mul,    BANKML_SIMD::gelu_mul,
-    BANKML_SIMD::soft_max,        BANKML_SIMD::rotate_adjacent, BANKML_SIMD::rotate_neox, BANKML_SIMD::store_half_row,
-    BANKML_SIMD::tile_scratch,    BANKML_SIMD::attend_tile, BANKML_SIMD::attend_cells,
+    BANKML_SIMD::norm_row,        BANKML_SIMD::silu_mul,     BANKML_SIMD::gelu_mul,       BANKML_SIMD::soft_max,
+    BANKML_SIMD::rotate_adjacent, BANKML_SIMD::rotate_neox,  BANKML_SIMD::store_half_row, BANKML_SIMD::tile_scratch,
+    BANKML_SIMD::attend_tile,     BANKML_SIMD::attend_cells,
 };
 
 }  // namespace bankml

@@ -39,8 +39,8 @@ constexpr bool sums_pairs_in_sixteen_lanes(const MatmulShape& shape) noexcept {
   return shape.batch >= 2 && shape.cols % 32 == 0;
 }
 
-// One mat-mul: weight (rows, cols) times `batch` rows of activations, of which a kernel computes a part. Rows of an expert
-// are each a mat-mul of one row to the peer: there batch is 1 whatever the number of tokens.
+// One mat-mul: weight (rows, cols) times `batch` rows of activations, of which a kernel computes a part. Rows of an
+// expert are each a mat-mul of one row to the peer: there batch is 1 whatever the number of tokens.
 struct MatmulJob {
   const std::uint8_t* quants;  // packed weight (packing.hpp), or its rows as loaded
   const std::uint8_t* meta;

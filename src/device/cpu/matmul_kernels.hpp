@@ -264,8 +264,8 @@ void columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept 
   for (int t = 0; t < T; ++t) finish(job, group, token + t, acc[t]);
 }
 
-// Super-blocks that are added up together: Q4_K, Q2_K. `in_units`: tokens that form a group of four in their mat-mul add
-// up 64 (Q4_K) or 128 (Q2_K) elements at a time, others the whole block.
+// Super-blocks that are added up together: Q4_K, Q2_K. `in_units`: tokens that form a group of four in their mat-mul
+// add up 64 (Q4_K) or 128 (Q2_K) elements at a time, others the whole block.
 template <class Block, int T, bool in_units>
 void super_columns_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   using P = Packing<Block>;

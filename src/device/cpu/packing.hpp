@@ -32,8 +32,8 @@ struct Packing {
   static constexpr BlockTraits traits = kTraits<Block>;
   // One accumulator per output, where the peer repacks its weights too (docs/arithmetic.md, 3.3).
   static constexpr bool one_sum = std::is_same_v<Block, BlockQ4_0> || std::is_same_v<Block, BlockIq4Nl> ||
-                                  std::is_same_v<Block, BlockMxfp4> ||
-                                  std::is_same_v<Block, BlockQ2K> || std::is_same_v<Block, BlockQ4K>;
+                                  std::is_same_v<Block, BlockMxfp4> || std::is_same_v<Block, BlockQ2K> ||
+                                  std::is_same_v<Block, BlockQ4K>;
   static constexpr bool columns = one_sum || traits.length == kBlock;
   static constexpr bool nibble_scales = columns && traits.sub == 16;  // Q2_K
   static constexpr int subs = traits.sub ? traits.length / traits.sub : 0;

@@ -124,8 +124,7 @@ float dot_decoded(const MatmulShape& shape, const Decoded<Block>* row, const Q8R
   const std::int64_t n = shape.cols / kTraits<Block>.length;
   const bool in_group_of_four = token < shape.batch / 4 * 4;
   if constexpr (kTraits<Block>.length == kBlock) {
-    const bool split =
-        std::is_same_v<Block, BlockMxfp4> || (std::is_same_v<Block, BlockIq4Nl> && shape.batch == 1);
+    const bool split = std::is_same_v<Block, BlockMxfp4> || (std::is_same_v<Block, BlockIq4Nl> && shape.batch == 1);
     return dot_blocks(row, n, q8, shape.repacked ? Sum::whole : split ? Sum::even_and_odd : Sum::lanes);
   } else if constexpr (std::is_same_v<Block, BlockIq4Xs>) {
     return shape.batch >= 8 ? dot_super_whole(row, n, q8_k, kSuperBlock) : dot_super(row, n, q8_k);

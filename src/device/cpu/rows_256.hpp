@@ -108,11 +108,21 @@ struct Rows256 {
     return tree8(folded);
   }
 
-  static IntRows int_zero() noexcept { return _mm256_setzero_si256(); }
-  static IntRows int_broadcast(std::int32_t x) noexcept { return _mm256_set1_epi32(x); }
-  static IntRows int_add(IntRows a, IntRows b) noexcept { return _mm256_add_epi32(a, b); }
-  static IntRows int_sub(IntRows a, IntRows b) noexcept { return _mm256_sub_epi32(a, b); }
-  static Rows to_float(IntRows a) noexcept { return _mm256_cvtepi32_ps(a); }
+  static IntRows int_zero() noexcept {
+    return _mm256_setzero_si256();
+  }
+  static IntRows int_broadcast(std::int32_t x) noexcept {
+    return _mm256_set1_epi32(x);
+  }
+  static IntRows int_add(IntRows a, IntRows b) noexcept {
+    return _mm256_add_epi32(a, b);
+  }
+  static IntRows int_sub(IntRows a, IntRows b) noexcept {
+    return _mm256_sub_epi32(a, b);
+  }
+  static Rows to_float(IntRows a) noexcept {
+    return _mm256_cvtepi32_ps(a);
+  }
 
   // Of 16 bytes in pairs, one pair for each row: the products with two 16-bit numbers, added up.
   static IntRows pair_dot(__m256i pairs, const std::int16_t* two) noexcept {
@@ -121,8 +131,12 @@ struct Rows256 {
   static __m256i byte_pairs(const std::uint8_t* p) noexcept {
     return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  static __m256i low_nibbles(__m256i pairs) noexcept { return _mm256_and_si256(pairs, _mm256_set1_epi16(15)); }
-  static __m256i high_nibbles(__m256i pairs) noexcept { return _mm256_srli_epi16(pairs, 4); }
+  static __m256i low_nibbles(__m256i pairs) noexcept {
+    return _mm256_and_si256(pairs, _mm256_set1_epi16(15));
+  }
+  static __m256i high_nibbles(__m256i pairs) noexcept {
+    return _mm256_srli_epi16(pairs, 4);
+  }
 
   // Codes of column `c` of 32 elements of eight rows (packing.hpp).
   template <int bits>
@@ -146,7 +160,8 @@ struct Rows256 {
   // Gives codes of four bits their fifth, from the vector that has one of every column.
   static TwoColumns with_fifth_bit(TwoColumns w, const std::uint8_t* plane, int unit) noexcept {
     const __m256i v = load256(plane), fifth = _mm256_set1_epi8(16);
-    const __m256i a = _mm256_sll_epi16(v, _mm_cvtsi32_si128(4 - unit)), b = _mm256_srl_epi16(v, _mm_cvtsi32_si128(unit));
+    const __m256i a = _mm256_sll_epi16(v, _mm_cvtsi32_si128(4 - unit)),
+                  b = _mm256_srl_epi16(v, _mm_cvtsi32_si128(unit));
     return {_mm256_or_si256(w.a, _mm256_and_si256(a, fifth)), _mm256_or_si256(w.b, _mm256_and_si256(b, fifth))};
   }
   static __m256i look_up(const std::int8_t* table, __m256i codes) noexcept {

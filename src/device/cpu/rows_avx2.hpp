@@ -140,12 +140,8 @@ struct Simd : Rows256 {
   struct Sixteen {
     __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
   };
-  static Sixteen load16(const float* p) noexcept {
-    return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
-  }
-  static Sixteen load16(const half* p) noexcept {
-    return {widen(p), widen(p + 8)};
-  }
+  static Sixteen load16(const float* p) noexcept { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  static Sixteen load16(const half* p) noexcept { return {widen(p), widen(p + 8)}; }
   // As many float lanes as one register holds.
   using Register = __m256;
   static constexpr int kRegisterLanes = 8;
@@ -154,21 +150,15 @@ struct Simd : Rows256 {
   static void store_register(float* p, Register a) noexcept { _mm256_storeu_ps(p, a); }
   static Register register_fma(Register a, Register b, Register c) noexcept { return _mm256_fmadd_ps(a, b, c); }
   // Of sixteen pairs the first, or second, elements.
-  static Sixteen firsts(const bfloat16* p) noexcept {
-    return pick<false>(p);
-  }
-  static Sixteen seconds(const bfloat16* p) noexcept {
-    return pick<true>(p);
-  }
+  static Sixteen firsts(const bfloat16* p) noexcept { return pick<false>(p); }
+  static Sixteen seconds(const bfloat16* p) noexcept { return pick<true>(p); }
   static Sixteen fma(Sixteen a, Sixteen b, Sixteen c) noexcept {
     return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
   }
   static Sixteen add(Sixteen a, Sixteen b) noexcept {
     return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
   }
-  static float tree16(Sixteen a) noexcept {
-    return tree8(_mm256_add_ps(a.low, a.high));
-  }
+  static float tree16(Sixteen a) noexcept { return tree8(_mm256_add_ps(a.low, a.high)); }
 
  private:
   template <bool second>

@@ -97,8 +97,8 @@ struct Simd : Rows256 {
   static ColumnScale column_scale(Rows d) noexcept { return join_floats(d, d); }
   template <bool is_signed>
   static Lanes column_fma(ColumnScale d, Columns w, ColumnAct x, int unit, Lanes acc) noexcept {
-    const __m512i places = _mm512_add_epi32(
-        _mm512_set1_epi32(unit), _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4));
+    const __m512i places =
+        _mm512_add_epi32(_mm512_set1_epi32(unit), _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4));
     const __m512i four = _mm512_permutexvar_epi32(places, x);
     __m512i dot;
     if constexpr (is_signed) {
@@ -134,12 +134,8 @@ struct Simd : Rows256 {
   struct Sixteen {
     __m512 lanes = _mm512_setzero_ps();
   };
-  static Sixteen load16(const float* p) noexcept {
-    return {_mm512_loadu_ps(p)};
-  }
-  static Sixteen load16(const half* p) noexcept {
-    return {join_floats(widen(p), widen(p + 8))};
-  }
+  static Sixteen load16(const float* p) noexcept { return {_mm512_loadu_ps(p)}; }
+  static Sixteen load16(const half* p) noexcept { return {join_floats(widen(p), widen(p + 8))}; }
   // As many float lanes as one register holds.
   using Register = __m512;
   static constexpr int kRegisterLanes = 16;
@@ -148,45 +144,25 @@ struct Simd : Rows256 {
   static void store_register(float* p, Register a) noexcept { _mm512_storeu_ps(p, a); }
   static Register register_fma(Register a, Register b, Register c) noexcept { return _mm512_fmadd_ps(a, b, c); }
   // Of sixteen pairs the first, or second, elements.
-  static Sixteen firsts(const bfloat16* p) noexcept {
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(load512(p), 16))};
-  }
+  static Sixteen firsts(const bfloat16* p) noexcept { return {_mm512_castsi512_ps(_mm512_slli_epi32(load512(p), 16))}; }
   static Sixteen seconds(const bfloat16* p) noexcept {
     const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
     return {_mm512_castsi512_ps(_mm512_and_si512(load512(p), upper))};
   }
-  static Sixteen fma(Sixteen a, Sixteen b, Sixteen c) noexcept {
-    return {_mm512_fmadd_ps(a.lanes, b.lanes, c.lanes)};
-  }
-  static Sixteen add(Sixteen a, Sixteen b) noexcept {
-    return {_mm512_add_ps(a.lanes, b.lanes)};
-  }
-  static float tree16(Sixteen a) noexcept {
-    return tree8(_mm256_add_ps(low(a.lanes), high(a.lanes)));
-  }
+  static Sixteen fma(Sixteen a, Sixteen b, Sixteen c) noexcept { return {_mm512_fmadd_ps(a.lanes, b.lanes, c.lanes)}; }
+  static Sixteen add(Sixteen a, Sixteen b) noexcept { return {_mm512_add_ps(a.lanes, b.lanes)}; }
+  static float tree16(Sixteen a) noexcept { return tree8(_mm256_add_ps(low(a.lanes), high(a.lanes))); }
 
  private:
-  static __m512i load512(const void* p) noexcept {
-    return _mm512_loadu_si512(p);
-  }
-  static __m512i join256(__m256i a, __m256i b) noexcept {
-    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
-  }
+  static __m512i load512(const void* p) noexcept { return _mm512_loadu_si512(p); }
+  static __m512i join256(__m256i a, __m256i b) noexcept { return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1); }
   static __m512 join_floats(__m256 a, __m256 b) noexcept {
     return _mm512_castsi512_ps(join256(_mm256_castps_si256(a), _mm256_castps_si256(b)));
   }
-  static __m256i low(__m512i a) noexcept {
-    return _mm512_castsi512_si256(a);
-  }
-  static __m256i high(__m512i a) noexcept {
-    return _mm512_extracti64x4_epi64(a, 1);
-  }
-  static __m256 low(__m512 a) noexcept {
-    return _mm512_castps512_ps256(a);
-  }
-  static __m256 high(__m512 a) noexcept {
-    return _mm256_castsi256_ps(high(_mm512_castps_si512(a)));
-  }
+  static __m256i low(__m512i a) noexcept { return _mm512_castsi512_si256(a); }
+  static __m256i high(__m512i a) noexcept { return _mm512_extracti64x4_epi64(a, 1); }
+  static __m256 low(__m512 a) noexcept { return _mm512_castps512_ps256(a); }
+  static __m256 high(__m512 a) noexcept { return _mm256_castsi256_ps(high(_mm512_castps_si512(a))); }
   // x where w is positive or zero, -x where it is negative.
   static __m512i with_sign(__m512i x, __m512i w) noexcept {
     return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);

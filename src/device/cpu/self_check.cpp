@@ -11,10 +11,9 @@
 namespace bankml {
 namespace {
 
-constexpr DType kTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0,   DType::q4_1,
-                            DType::q5_0, DType::q5_1, DType::q8_0, DType::q2_k,   DType::q3_k,
-                            DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs,
-                            DType::mxfp4};
+constexpr DType kTypes[] = {DType::f32,  DType::f16,    DType::bf16,   DType::q4_0, DType::q4_1, DType::q5_0,
+                            DType::q5_1, DType::q8_0,   DType::q2_k,   DType::q3_k, DType::q4_k, DType::q5_k,
+                            DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
 constexpr int kRows = 16, kCols = 512;
 
 // Random codes with scales that keep the products apart; random floats of both signs around one.

@@ -14,8 +14,8 @@ GpuActivation::GpuActivation(Device& device, std::int64_t max_rows, std::int64_t
   const int block = super ? kSuperBlock : small ? kBlock : 1;
   if (max_rows < 1 || dim < 1 || dim % block != 0 || dim > std::numeric_limits<int>::max()) {
     throw Error(ErrorKind::invalid_request, "activation rows: expected a length that is a multiple of " +
-                                                std::to_string(block) + ", got " + std::to_string(max_rows) + " rows of " +
-                                                std::to_string(dim));
+                                                std::to_string(block) + ", got " + std::to_string(max_rows) +
+                                                " rows of " + std::to_string(dim));
   }
   planes_.dim = static_cast<int>(dim);
   // Two passes over the same list: the first adds up the bytes, the second hands out the addresses.

@@ -7,7 +7,8 @@ namespace KERNEL_NAMESPACE {
 
 class GpuActivation final : public Activation {
  public:
-  // Throws Error(invalid_request) if `dim` is no multiple of the block length that a format needs, Error(out_of_memory).
+  // Throws Error(invalid_request) if `dim` is no multiple of the block length that a format needs,
+  // Error(out_of_memory).
   GpuActivation(Device& device, std::int64_t max_rows, std::int64_t dim, ActFormats formats);
 
   float* f32() noexcept override { return planes_.f32; }

@@ -19,8 +19,8 @@ WeightLoaderPtr make_weight_loader(Device& device) {
   return WeightLoaderPtr(new WeightLoader(device));
 }
 
-std::unique_ptr<Weight> make_experts(WeightLoader& loader, DType type, int experts, std::int64_t rows, std::int64_t cols,
-                                     const std::byte* data, std::size_t stride) {
+std::unique_ptr<Weight> make_experts(WeightLoader& loader, DType type, int experts, std::int64_t rows,
+                                     std::int64_t cols, const std::byte* data, std::size_t stride) {
   return loader.load(type, experts, rows, cols, data, stride);
 }
 
@@ -28,7 +28,8 @@ std::unique_ptr<ExpertChoice> make_expert_choice(Device& device, int max_rows, i
   return std::make_unique<GpuExpertChoice>(device, max_rows, experts, used);
 }
 
-std::unique_ptr<Activation> make_activation(Device& device, std::int64_t max_rows, std::int64_t dim, ActFormats formats) {
+std::unique_ptr<Activation> make_activation(Device& device, std::int64_t max_rows, std::int64_t dim,
+                                            ActFormats formats) {
   return std::make_unique<GpuActivation>(device, max_rows, dim, formats);
 }
 

@@ -20,8 +20,8 @@ struct DeleteWeightLoader {
 using WeightLoaderPtr = std::unique_ptr<WeightLoader, DeleteWeightLoader>;
 WeightLoaderPtr make_weight_loader(Device& device);
 // As Device's.
-std::unique_ptr<Weight> make_experts(WeightLoader& loader, DType type, int experts, std::int64_t rows, std::int64_t cols,
-                                     const std::byte* data, std::size_t stride);
+std::unique_ptr<Weight> make_experts(WeightLoader& loader, DType type, int experts, std::int64_t rows,
+                                     std::int64_t cols, const std::byte* data, std::size_t stride);
 std::unique_ptr<ExpertChoice> make_expert_choice(Device& device, int max_rows, int experts, int used);
 std::unique_ptr<Activation> make_activation(Device& device, std::int64_t max_rows, std::int64_t dim,
                                             ActFormats formats);

@@ -1,5 +1,6 @@
 #pragma once
-// Which experts the rows of a batch go to, in device memory. A pair is a row and one of its experts, row after row in the order of choice.
+// Which experts the rows of a batch go to, in device memory. A pair is a row and one of its experts, row after row in
+// the order of choice.
 #include <string>
 
 #include "bankml/base/error.hpp"
@@ -13,15 +14,16 @@ class GpuExpertChoice final : public ExpertChoice {
  public:
   static constexpr int kMaxUsed = 32;  // a lane of a warp each
 
-  // Throws Error(invalid_request) unless 1 <= used <= experts, Error(unsupported) for more than kMaxUsed, Error(out_of_memory).
+  // Throws Error(invalid_request) unless 1 <= used <= experts, Error(unsupported) for more than kMaxUsed,
+  // Error(out_of_memory).
   GpuExpertChoice(Device& device, int max_rows, int experts, int used) : ExpertChoice(max_rows, experts, used) {
     if (max_rows < 1 || used < 1 || used > experts) {
-      throw Error(ErrorKind::invalid_request,
-                  "experts: expected from 1 to " + std::to_string(experts) + " for each row, got " + std::to_string(used));
+      throw Error(ErrorKind::invalid_request, "experts: expected from 1 to " + std::to_string(experts) +
+                                                  " for each row, got " + std::to_string(used));
     }
     if (used > kMaxUsed) {
-      throw Error(ErrorKind::unsupported,
-                  "experts: at most " + std::to_string(kMaxUsed) + " for each row on this device, got " + std::to_string(used));
+      throw Error(ErrorKind::unsupported, "experts: at most " + std::to_string(kMaxUsed) +
+                                              " for each row on this device, got " + std::to_string(used));
     }
     const std::size_t pairs = static_cast<std::size_t>(max_rows) * static_cast<std::size_t>(used);
     expert_ = device.allocate(pairs * sizeof(std::int32_t));

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels as host code calls them. Every pointer is device memory; a call queues work on the stream and returns. Throws
-// Error(device) for a shape that no device takes.
+// The kernels as host code calls them. Every pointer is device memory; a call queues work on the stream and returns.
+// Throws Error(device) for a shape that no device takes.
 #include <cstdint>
 
 #include "bankml/base/numeric.hpp"
@@ -11,13 +11,13 @@ namespace bankml {
 
 class Stream;
 
-inline constexpr int kVecRows = 8;    // rows of activations up to which a weight is streamed past them (mat-vec)
+inline constexpr int kVecRows = 8;       // rows of activations up to which a weight is streamed past them (mat-vec)
 inline constexpr int kLibraryRows = 32;  // rows up to which float weights don't go to the vendor's library
-inline constexpr int kMaxOutputs = 4;  // weights multiplied by one launch
-inline constexpr int kMaxPairs = 256;  // pairs that RoPE turns in a head
+inline constexpr int kMaxOutputs = 4;    // weights multiplied by one launch
+inline constexpr int kMaxPairs = 256;    // pairs that RoPE turns in a head
 
-// Rows of activations in the forms that mat-muls read; those that aren't wanted are null. Integers, scales and sums are those of the
-// CPU backend (docs/arithmetic.md, 2.3 and 3.1).
+// Rows of activations in the forms that mat-muls read; those that aren't wanted are null. Integers, scales and sums are
+// those of the CPU backend (docs/arithmetic.md, 2.3 and 3.1).
 struct ActivationPlanes {
   float* f32 = nullptr;
   half* f16 = nullptr;
@@ -57,7 +57,8 @@ struct ExpertTile {
   std::int32_t expert, first, count;  // first: index into what is sorted
 };
 
-// Pairs of a row and one of its experts: pair p multiplies row p / divisor of the activations by expert[p] of the weight.
+// Pairs of a row and one of its experts: pair p multiplies row p / divisor of the activations by expert[p] of the
+// weight.
 struct ExpertPairs {
   const std::int32_t* expert = nullptr;
   int pairs = 0, divisor = 1;
@@ -159,7 +160,8 @@ struct AttentionLaunch {
   bool half_q = false;  // Q is rounded to half
   const float* sinks = nullptr;
   int max_splits = 1;
-  // Partial softmaxes, (rows, heads, max_splits): weighted sums of V (head_dim_v each), and the pairs of maximum and sum.
+  // Partial softmaxes, (rows, heads, max_splits): weighted sums of V (head_dim_v each), and the pairs of maximum and
+  // sum.
   float* partial = nullptr;
   float* partial_max_sum = nullptr;
   bool operator==(const AttentionLaunch&) const = default;
@@ -176,7 +178,8 @@ void quantize(Stream& stream, const ActivationPlanes& out, const float* x, int r
 void rms_norm(Stream& stream, const ActivationPlanes& out, const NormArgs& args);
 void rms_norm_floats(Stream& stream, float* out, const NormArgs& args);    // out may be args.x
 void rms_norm_add(Stream& stream, float* residual, const NormArgs& args);  // residual += norm of args.x
-void glu(Stream& stream, const ActivationPlanes& out, const float* gate, const float* up, int rows, GluFunction function);
+void glu(Stream& stream, const ActivationPlanes& out, const float* gate, const float* up, int rows,
+         GluFunction function);
 // n parts, at most kMaxOutputs, of one type and row length.
 void matmul(Stream& stream, const MatmulPart* parts, int n, const ActivationPlanes& a, int rows);
 // The same for pairs: out is (pairs, weight rows), bias (experts, weight rows).

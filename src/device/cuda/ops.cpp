@@ -63,12 +63,10 @@ KvView view_of(const KvLayout& kv, const BatchView& batch) noexcept {
   return view;
 }
 
-// How many blocks of the grid share the cells of a row: enough work for a large GPU whatever the rows, from a fixed table, so that
-// no answer depends on the device. A split of no cells costs little.
+// How many blocks of the grid share the cells of a row: enough work for a large GPU whatever the rows, from a fixed
+// table, so that no answer depends on the device. A split of no cells costs little.
 int splits_for(int rows, std::int64_t blocks_stride) noexcept {
-  constexpr struct {
-    int rows, splits;
-  } kTable[] = {{kVecRows, 64}, {64, 16}, {256, 4}};
+  constexpr struct { int rows, splits; } kTable[] = {{kVecRows, 64}, {64, 16}, {256, 4}};
   for (const auto& entry : kTable) {
     // More splits than blocks of cells are empty whatever the length, so leaving them out changes nothing.
     if (rows <= entry.rows) return static_cast<int>(std::clamp<std::int64_t>(blocks_stride, 1, entry.splits));
@@ -131,7 +129,8 @@ void GpuOps::rms_norm(Stream& stream, float* out, const float* x, const float* w
   if (rows > 0) passes_.run<&KERNEL_NAMESPACE::rms_norm_floats>(stream, rows, out, NormArgs{x, weight, rows, dim, eps});
 }
 
-void GpuOps::rms_norm_add(Stream& stream, float* x, const float* branch, const float* weight, int rows, int dim, float eps) {
+void GpuOps::rms_norm_add(Stream& stream, float* x, const float* branch, const float* weight, int rows, int dim,
+                          float eps) {
   if (rows > 0) passes_.run<&KERNEL_NAMESPACE::rms_norm_add>(stream, rows, x, NormArgs{branch, weight, rows, dim, eps});
 }
 
@@ -157,8 +156,8 @@ void GpuOps::route(Stream& stream, ExpertChoice& out, const float* scores, const
                                                         out.experts(), group_tiles(pairs, out.experts())});
 }
 
-void GpuOps::matmul_experts(Stream& stream, std::span<const ExpertOutput> outputs, const Activation& a, ExpertInput input,
-                            ExpertChoice& choice, int rows) {
+void GpuOps::matmul_experts(Stream& stream, std::span<const ExpertOutput> outputs, const Activation& a,
+                            ExpertInput input, ExpertChoice& choice, int rows) {
   if (rows == 0) return;
   const int used = choice.used();
   const auto& chosen = static_cast<const GpuExpertChoice&>(choice);
@@ -231,13 +230,15 @@ void GpuOps::rotate_keys(Stream& stream, const KvLayout& kv, std::byte* const* b
       stream, n, RotateKeysLaunch{blocks, cells, n, table, rotation_of(style), n_rot}, view_of(kv));
 }
 
-void GpuOps::attention(Stream& stream, Activation& out, const AttentionArgs& args, const KvLayout& kv, const BatchView& batch) {
+void GpuOps::attention(Stream& stream, Activation& out, const AttentionArgs& args, const KvLayout& kv,
+                       const BatchView& batch) {
   if (batch.rows == 0) return;
   constexpr int kChunk = 8, kMaxHeadDim = 1024;
   for (const int dim : {kv.head_dim_k, kv.head_dim_v}) {
     if (dim % kChunk == 0 && dim <= kMaxHeadDim) continue;
-    throw Error(ErrorKind::unsupported, "attention: expected heads whose length is a multiple of " + std::to_string(kChunk) +
-                                            " up to " + std::to_string(kMaxHeadDim) + ", got " + std::to_string(dim));
+    throw Error(ErrorKind::unsupported, "attention: expected heads whose length is a multiple of " +
+                                            std::to_string(kChunk) + " up to " + std::to_string(kMaxHeadDim) +
+                                            ", got " + std::to_string(dim));
   }
   AttentionLaunch launch;
   launch.q = args.q;

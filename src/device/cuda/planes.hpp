@@ -1,16 +1,17 @@
 #pragma once
-// How the GPU keeps a weight: as planes, so that a thread loads whole aligned words where a block of a GGUF file starts at any
-// even byte. The same bits, in another order (but for the 6-bit scales of sub-blocks, which take a byte each).
+// How the GPU keeps a weight: as planes, so that a thread loads whole aligned words where a block of a GGUF file starts
+// at any even byte. The same bits, in another order (but for the 6-bit scales of sub-blocks, which take a byte each).
 //
 // A plane is an array over all units of 32 elements, row after row:
 //   low    the low bits of the codes: 8, 16 or 32 bytes a unit
 //   high   the high bits, for types that have some: 4 or 8 bytes a unit
-//   sub    super-blocks: two bytes a unit; Q2_K, Q3_K, Q6_K: of its two halves (Q2_K: scale in the low nibble, minimum in the high
+//   sub    super-blocks: two bytes a unit; Q2_K, Q3_K, Q6_K: of its two halves (Q2_K: scale in the low nibble, minimum
+//   in the high
 //          one); Q4_K and Q5_K: scale and minimum; IQ4_XS: one byte, the scale
 //   scale  one a block: d (a half; MXFP4: a byte), or halves d and m (dmin) for types with a minimum
-// Bits lie so that a mask or a shift and a mask give four neighbours in the four bytes of a word: with b bits a code, word i
-// (elements 4i to 4i + 3) is in word i % b of the unit, shifted by i / b * b.
-// Float types have their rows in `low`, as in the file. The rows of several experts follow one another.
+// Bits lie so that a mask or a shift and a mask give four neighbours in the four bytes of a word: with b bits a code,
+// word i (elements 4i to 4i + 3) is in word i % b of the unit, shifted by i / b * b. Float types have their rows in
+// `low`, as in the file. The rows of several experts follow one another.
 #include <cstddef>
 #include <cstdint>
 

@@ -14,7 +14,7 @@ namespace KERNEL_NAMESPACE {
 namespace {
 
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // of each of two pieces
-constexpr std::size_t kAlignment = 256;       // of planes
+constexpr std::size_t kAlignment = 256;                      // of planes
 constexpr std::size_t kThreadBytes = 1 << 20;  // of a piece, below which a thread of its own costs more than it saves
 constexpr unsigned kMaxThreads = 16;
 
@@ -125,12 +125,13 @@ void WeightLoader::prepare() {
   }
 }
 
-std::unique_ptr<Weight> WeightLoader::load(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data,
-                                           std::size_t stride) {
+std::unique_ptr<Weight> WeightLoader::load(DType type, int experts, std::int64_t rows, std::int64_t cols,
+                                           const std::byte* data, std::size_t stride) {
   const DTypeInfo& info = dtype_info(type);
   const PlaneSizes row = plane_row_bytes(type, cols);
   const std::size_t staged = row.low + row.high + row.sub + row.scale + 4 * kAlignment;
-  if (experts < 1 || rows < 1 || cols < 1 || cols % info.block_len != 0 || cols > std::numeric_limits<int>::max() || staged > kStagingBytes) {
+  if (experts < 1 || rows < 1 || cols < 1 || cols % info.block_len != 0 || cols > std::numeric_limits<int>::max() ||
+      staged > kStagingBytes) {
     throw Error(ErrorKind::invalid_request, std::string(info.name) + " weight: expected rows that are multiples of " +
                                                 std::to_string(info.block_len) + " long and at most " +
                                                 std::to_string(kStagingBytes) + " bytes, got " + std::to_string(rows) +
@@ -156,7 +157,8 @@ std::unique_ptr<Weight> WeightLoader::load(DType type, int experts, std::int64_t
     const std::size_t in_expert = first % rows_each;
     count = std::min(per_piece, rows_each - in_expert);
     Staging& staging = staging_[piece % 2];
-    if (piece >= 2) staging.copied->wait();  // the piece before the last one; an event of an earlier load may tell its error
+    if (piece >= 2)
+      staging.copied->wait();  // the piece before the last one; an event of an earlier load may tell its error
     PlaneBytes at{.low = staging.memory.as<std::uint8_t>()};
     at.high = at.low + align(count * row.low);
     at.sub = at.high + align(count * row.high);

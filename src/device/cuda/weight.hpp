@@ -42,9 +42,10 @@ class WeightLoader {
  public:
   explicit WeightLoader(Device& device) noexcept : device_(device) {}
 
-  // As Device::load_experts(). Throws Error(invalid_request) for a shape that the type can't have, Error(out_of_memory),
-  // Error(device).
-  std::unique_ptr<Weight> load(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data, std::size_t stride);
+  // As Device::load_experts(). Throws Error(invalid_request) for a shape that the type can't have,
+  // Error(out_of_memory), Error(device).
+  std::unique_ptr<Weight> load(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data,
+                               std::size_t stride);
 
  private:
   struct Staging {

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kLeastCapability = 80;  // cp.async, and mma with 32 int8 or 16 half elements of k
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-// From this size on, memory is mapped in huge pages and then pinned: 1.0 to 1.5 s for 8 GiB, against 2.7 s by cudaHostAlloc.
+// From this size on, memory is mapped in huge pages and then pinned: 1.0 to 1.5 s for 8 GiB, against 2.7 s by
+// cudaHostAlloc.
 constexpr std::size_t kMappedBytes = std::size_t{16} << 20;
 
 // Without a driver the count is left as it was: only the code tells.
@@ -88,8 +89,8 @@ class CudaDevice final : public Device {
                                       const std::byte* data) override {
     return load_experts(type, 1, rows, cols, data, 0);
   }
-  std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols, const std::byte* data,
-                                       std::size_t stride) override {
+  std::unique_ptr<Weight> load_experts(DType type, int experts, std::int64_t rows, std::int64_t cols,
+                                       const std::byte* data, std::size_t stride) override {
     if (!loader_) loader_ = make_weight_loader(*this);
     return make_experts(*loader_, type, experts, rows, cols, data, stride);
   }
