@@ -228,9 +228,13 @@ TEST_F(Transport, WaitsForASaveWhenDeviceMemoryIsShort) {
   });
   const KvBlock next = pool.allocate(KvPart::window);
   EXPECT_TRUE(next);
+  write(next, 'x');
+  compute->synchronize();
   EXPECT_EQ(transport->stats().waits, 1u);
   EXPECT_GT(transport->stats().wait_seconds, 0.0);
   EXPECT_THROW(pool.allocate(KvPart::window), Error) << "nothing is being saved any more";
+  transport->settle();
+  EXPECT_EQ(static_cast<char>(*state.data()), 's') << "saved before the block was written to again";
 }
 
 TEST_F(Transport, SavesGiveWayToTheComputationAndLoadsGoFirst) {
