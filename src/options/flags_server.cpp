@@ -100,7 +100,7 @@ FlagSection http_flags() {
            .value = "N",
            .env = "LLAMA_ARG_THREADS_HTTP",
            .help = "HTTP threads (default -1: automatic)",
-           .set = [](Options& o, Text v) { o.server.threads = to_int(v); }},
+           .set = [](Options& o, Text v) { o.server.threads = to_threads(v); }},
           {.names = {"--sse-ping-interval"},
            .value = "S",
            .env = "LLAMA_ARG_SSE_PING_INTERVAL",
