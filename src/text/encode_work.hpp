@@ -38,7 +38,7 @@ class RememberedRuns {
 
  private:
   static constexpr std::size_t kBytesPerSlot = 8;
-  static constexpr std::size_t kMostSlots = 16384;  // 384 KiB: within a second cache
+  static constexpr std::size_t kMostSlots = 65536;  // 1.5 MiB, for a text of 512 KiB or more
   struct Slot {
     std::string_view run;  // empty: free
     std::uint32_t first, count;
