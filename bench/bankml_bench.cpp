@@ -261,6 +261,8 @@ MachineLimits add_limits_of_cpu(std::vector<Figure>& figures, int threads, Isa i
 MachineLimits add_limits_of_gpu(std::vector<Figure>& figures, const std::string& name, Device& device) {
   const MachineLimits limits = measure_limits(device);
   figures.push_back(limit_figure(("memory copy, " + name).c_str(), 0, "GB/s", limits.copy_gb));
+  figures.push_back(limit_figure(("int8 products, " + name).c_str(), 0, "GMAC/s", limits.int8_gmac));
+  figures.push_back(limit_figure(("f16 products, " + name).c_str(), 0, "GMAC/s", limits.f16_gmac));
   return limits;
 }
 

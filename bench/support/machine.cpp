@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "device/cpu/thread_pool.hpp"
+#include "tensor_peak/tensor_peak.hpp"
 
 namespace bankml::bench {
 namespace {
@@ -167,6 +168,8 @@ MachineLimits measure_limits(Device& device) {
   MachineLimits limits;
   limits.copy_gb = static_cast<double>(kBytes) / best * 1e-9;
   limits.read_gb = 2 * limits.copy_gb;
+  limits.int8_gmac = measure_tensor_peak(device, cuda_tensor_products, TensorType::int8) * 1e-9;
+  limits.f16_gmac = measure_tensor_peak(device, cuda_tensor_products, TensorType::f16) * 1e-9;
   return limits;
 }
 

@@ -177,12 +177,12 @@ void Measurement::prefill(std::vector<Figure>& out, DType kv, int rows) {
       f.runs.push_back(n / milliseconds_since(start) * 1e3);
       step_();
     }
-    if (limits_.f32_gmac > 0) {
-      const double integer_peak = limits_.int8_gmac > 0 ? limits_.int8_gmac : limits_.f32_gmac;
-      const double floats = layer_macs(true) + attention_macs(0.5 * n);
-      f.limit = 1e9 / (layer_macs(false) / integer_peak + floats / limits_.f32_gmac);
-      f.limit_name = "int8 and f32 peak";
-    }
+    const bool tensor_cores = limits_.f16_gmac > 0;
+    const double float_peak = tensor_cores ? limits_.f16_gmac : limits_.f32_gmac;
+    const double integer_peak = limits_.int8_gmac > 0 ? limits_.int8_gmac : float_peak;
+    const double floats = layer_macs(true) + attention_macs(0.5 * n);
+    f.limit = 1e9 / (layer_macs(false) / integer_peak + floats / float_peak);
+    f.limit_name = tensor_cores ? "int8 and f16 tensor peak" : "int8 and f32 peak";
     out.push_back(std::move(f));
   }
 }

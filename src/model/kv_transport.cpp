@@ -11,6 +11,7 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/base/log.hpp"
+#include "bankml/device/stream_priority.hpp"
 #include "model/kv_arena.hpp"
 
 namespace bankml {
@@ -74,8 +75,8 @@ struct KvTransport::Impl {
                  .slab_bytes = options.slab_bytes,
                  .ahead_of_need = options.ahead_of_need,
                  .available = std::move(options.available)}),
-        save_stream(d.make_stream()),
-        load_stream(d.make_stream()),
+        save_stream(make_stream(d, StreamPriority::low)),   // nobody waits for a save
+        load_stream(make_stream(d, StreamPriority::high)),  // the next prefill does for a load
         computed(d.make_event()) {
     for (const KvPart part : kKvParts) arena(part) = std::make_unique<KvHostArena>(host, part, pool.block_bytes(part));
   }

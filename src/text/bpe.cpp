@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "bankml/base/error.hpp"
-#include "bankml/text/utf8.hpp"
+#include "bankml/base/utf8.hpp"
 #include "base/printable.hpp"
 #include "text/byte_alphabet.hpp"
 

@@ -2,11 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "bankml/base/error.hpp"
 #include "bankml/device/ops.hpp"
@@ -30,6 +34,40 @@ TEST(CpuDevice, GivesAlignedMemoryOfAnySize) {
     EXPECT_TRUE(is_aligned(buffer) && is_aligned(host));
     std::memset(buffer.data(), 1, bytes);
   }
+}
+
+// The policy of an address, as the kernel tells it.
+struct Placement {
+  int mode = -1;
+  unsigned long nodes = 0;
+};
+std::optional<Placement> placement_of(const std::byte* address) {
+  constexpr int kMaxNode = 1024;
+  unsigned long nodes[kMaxNode / (8 * sizeof(unsigned long))] = {};
+  Placement placement;
+  if (syscall(SYS_get_mempolicy, &placement.mode, nodes, kMaxNode, address, MPOL_F_ADDR) != 0) return std::nullopt;
+  placement.nodes = nodes[0];
+  return placement;
+}
+
+TEST(Memory, IsPreferredOnTheNodeThatItIsAskedFor) {
+  const Buffer near = allocate_memory(std::size_t{9} << 20), anywhere = allocate_memory(std::size_t{9} << 20);
+  if (!placement_of(near.data())) GTEST_SKIP() << "this kernel knows no nodes of memory";
+  prefer_numa_node(near, 0);
+  prefer_numa_node(anywhere, kNoNumaNode);
+  EXPECT_EQ(placement_of(near.data())->mode, MPOL_PREFERRED);
+  EXPECT_EQ(placement_of(near.data())->nodes, 1u);
+  EXPECT_EQ(placement_of(near.data() + (std::size_t{8} << 20))->mode, MPOL_PREFERRED);
+  EXPECT_EQ(placement_of(anywhere.data())->mode, MPOL_DEFAULT);
+  std::memset(near.data(), 1, near.bytes());
+}
+
+TEST(Memory, OfANodeThatIsNotThereLiesAnywhere) {
+  const Buffer memory = allocate_memory(std::size_t{9} << 20), little = allocate_memory(100);
+  for (const int node : {1023, 1'000'000, -7}) prefer_numa_node(memory, node);
+  prefer_numa_node(little, 0);
+  std::memset(memory.data(), 1, memory.bytes());
+  std::memset(little.data(), 1, little.bytes());
 }
 
 TEST(CpuDevice, SaysHowMuchMemoryItCouldNotGet) {

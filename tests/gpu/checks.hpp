@@ -5,6 +5,7 @@
 
 #include "bankml/device/device.hpp"
 #include "gpu/report.hpp"
+#include "tensor_peak/tensor_peak.hpp"
 
 namespace bankml::gpu {
 
@@ -12,9 +13,9 @@ namespace bankml::gpu {
 struct Subject {
   Device& device;  // a GPU, or the host device that stands for one
   bool small;      // a few shapes only
-  // Runs the wrappers of this device's build (part 1, and the int8 peak of part 5).
+  // Of this device's build: its wrappers (part 1), its products on tensor cores (part 5).
   void (*run_probe)(int index, Stream& stream, std::uint32_t* out, const std::uint32_t* in);
-  void (*int8_products)(Stream& stream, int* out, int blocks, int iterations);
+  bench::TensorProducts tensor_products;
 };
 
 void check_wrappers(Report& report, const Subject& subject);                                     // part 1

@@ -14,6 +14,7 @@
 #include "gpu/device/cuda_probes.hpp"
 #include "gpu/wrappers.hpp"
 #include "kernels/host_device.hpp"
+#include "tensor_peak/products.hpp"
 
 namespace bankml::gpu {
 namespace {
@@ -27,7 +28,7 @@ constexpr const char* kUsage =
   --quick         a few small shapes
   --parts         1 wrappers of instructions, 2 kernels, 3 tiny models, 5 speed        (all)
   --models        folder of the tiny models                                            (models)
-  --seconds       after which no further model of part 5 is begun                      (240)
+  --seconds       part 5 begins no model that would take it beyond them                (240)
 Status 0: all well, 1: a check failed, 2: wrong options, 69: no GPU.
 )";
 
@@ -84,8 +85,9 @@ int run(const Options& options) {
     }
     device = make_cuda_device(found.devices.front().index);
   }
-  const Subject subject = options.host_device ? Subject{*device, true, run_host_probe, host::int8_products}
-                                              : Subject{*device, options.quick, run_cuda_probe, cuda_int8_products};
+  const Subject subject = options.host_device
+                              ? Subject{*device, true, run_host_probe, host::tensor_products}
+                              : Subject{*device, options.quick, run_cuda_probe, bench::cuda_tensor_products};
   Report report(device->description());
   const auto wanted = [&](char part) { return options.parts.find(part) != std::string::npos; };
   if (wanted('1')) check_wrappers(report, subject);

@@ -9,7 +9,6 @@
 #include "bankml/base/error.hpp"
 #include "bankml/model/model.hpp"
 #include "gpu/checks.hpp"
-#include "gpu/wrappers.hpp"
 #include "support/synthetic.hpp"
 
 namespace bankml::gpu {
@@ -18,6 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRuns = 5;
+constexpr int kSuperBlock = 256;  // whole blocks of every type
 constexpr double kDecodeGoal = 0.7, kPrefillGoal = 0.5, kCopyGoal = 0.9;
 
 double seconds_since(Clock::time_point start) {
@@ -59,12 +59,13 @@ Limits measure_limits(Report& report, const Subject& subject) {
                      best_seconds(*stream, [&] { stream->copy_to_device(a.data(), pinned.data(), pinned_bytes); });
   limits.to_host = static_cast<double>(pinned_bytes) /
                    best_seconds(*stream, [&] { stream->copy_to_host(pinned.data(), a.data(), pinned_bytes); });
-  const int blocks = subject.small ? 1 : 2048, iterations = subject.small ? 2 : 2000;
-  const double seconds =
-      best_seconds(*stream, [&] { subject.int8_products(*stream, b.as<int>(), blocks, iterations); });
-  limits.int8_macs = kMacsPerIteration * 8 * blocks * iterations / seconds;
+  const auto peak = [&](bench::TensorType type) {
+    return bench::measure_tensor_peak(device, subject.tensor_products, type, subject.small);
+  };
+  limits.int8_macs = peak(bench::TensorType::int8);
   report.figure("copy on the device (read + written)", limits.copy_bytes * 1e-9, "GB/s");
   report.figure("int8 mma.sync peak", limits.int8_macs * 1e-12, "TMAC/s");
+  report.figure("f16 mma.sync peak", peak(bench::TensorType::f16) * 1e-12, "TMAC/s");
   report.figure("bare pinned copy to the device", limits.to_device * 1e-9, "GB/s");
   report.figure("bare pinned copy to the host", limits.to_host * 1e-9, "GB/s");
   return limits;
@@ -215,6 +216,14 @@ class Speed {
   std::unique_ptr<Model> model_;
 };
 
+// Of its matrices, before its file is made.
+double bytes_of(const bench::Synthetic& model) {
+  const bench::Shape& s = model.shape;
+  const double attention = 2.0 * s.dim * s.head_dim * (s.heads + s.kv_heads), feed_forward = 3.0 * s.dim * s.hidden;
+  const double elements = s.layers * (attention + feed_forward) + double{1} * s.dim * s.vocab;
+  return elements * static_cast<double>(row_bytes(model.type, kSuperBlock)) / kSuperBlock;
+}
+
 }  // namespace
 
 void measure_speed(Report& report, const Subject& subject, double seconds) {
@@ -229,8 +238,11 @@ void measure_speed(Report& report, const Subject& subject, double seconds) {
                                                                          "llama:1b:q8_0",
                                                                          "llama:6144x56x48x8x20480x128256:q4_k",
                                                                          "llama:6144x56x48x8x20480x128256:q8_0"};
+  double seconds_of_byte = 0;  // as the largest of those before took
   for (const std::string& shape : shapes) {
-    if (seconds_since(start) > seconds) {
+    const double bytes = bytes_of(bench::parse_synthetic(shape));
+    const auto shape_start = Clock::now();
+    if (seconds_since(start) + bytes * seconds_of_byte > seconds) {
       report.note("part 5: no time left for " + shape);
       continue;
     }
@@ -242,6 +254,7 @@ void measure_speed(Report& report, const Subject& subject, double seconds) {
     } catch (const Error& error) {
       report.note(fmt::format("part 5: {}: {}", shape, error.what()));
     }
+    seconds_of_byte = std::max(seconds_of_byte, seconds_since(shape_start) / bytes);
   }
 }
 

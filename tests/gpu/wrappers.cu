@@ -192,31 +192,11 @@ constexpr Probe kProbes[] = {
     {"exp, tanh, sine, rsqrt", run_probe<Approximations>, 2e-6},
 };
 
-__global__ void __launch_bounds__(256) multiply_int8(int* out, int iterations) {
-  MmaA a;
-  MmaB b;
-  for (int i = 0; i < 4; ++i) a.x[i] = 0x01020304u * (threadIdx.x + static_cast<unsigned>(i));
-  for (int i = 0; i < 2; ++i) b.x[i] = 0x04030201u + threadIdx.x;
-  MmaInt c[8] = {};
-  for (int n = 0; n < iterations; ++n) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) c[i] = mma_m16n8k32_s8(a, b, c[i]);
-  }
-  int sum = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) sum ^= c[i].x[0] ^ c[i].x[1] ^ c[i].x[2] ^ c[i].x[3];
-  out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
-}
-
 }  // namespace
 
 const Probe* probes(int& count) {
   count = static_cast<int>(sizeof kProbes / sizeof kProbes[0]);
   return kProbes;
-}
-
-void int8_products(Stream& stream, int* out, int blocks, int iterations) {
-  launch(multiply_int8, {.grid = blocks, .block = 256}, stream, out, iterations);
 }
 
 }  // namespace KERNEL_NAMESPACE

@@ -12,8 +12,6 @@ class Stream;
 inline constexpr int kProbeWords = 16;  // that a lane reads and writes
 inline constexpr int kProbeTotal = 32 * kProbeWords;
 
-inline constexpr double kMacsPerIteration = 8.0 * 16 * 8 * 32;  // of a warp of int8_products()
-
 }  // namespace bankml
 
 namespace KERNEL_NAMESPACE {
@@ -26,9 +24,5 @@ struct Probe {
 
 // `count`: how many there are.
 const Probe* probes(int& count);
-
-// `blocks` of eight warps multiply int8 tiles without reading memory: kMacsPerIteration multiply-adds a warp and
-// iteration.
-void int8_products(Stream& stream, int* out, int blocks, int iterations);
 
 }  // namespace KERNEL_NAMESPACE

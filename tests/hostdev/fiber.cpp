@@ -47,6 +47,13 @@ void Fiber::reset(Entry entry) {
   context = make_fcontext(bottom_ + size_ - stagger_, size_ - stagger_, entry);
 }
 
+void Fiber::release_from_outside(const void* address) const {
+  void* const caller = sanitizer::current_fiber();
+  sanitizer::enter_fiber(tsan_);
+  sanitizer::release(address);
+  sanitizer::enter_fiber(caller);
+}
+
 void Fiber::run(Fiber& self) {
   if (!self.mapping_) self.tsan_ = sanitizer::current_fiber();
   sanitizer::start_switch(&self.fake_stack_, bottom_, size_);

@@ -19,6 +19,8 @@ struct Fiber {
   void reset(Entry entry);
   // Suspends `self`, the running one, and continues this one. Returns when another continues `self`.
   void run(Fiber& self);
+  // For ThreadSanitizer: what ran here comes before whoever acquires the address. Called where another fiber runs.
+  void release_from_outside(const void* address) const;
   // First thing on a new stack.
   static void entered(boost::context::detail::transfer_t from);
 

@@ -1,6 +1,9 @@
 #include "mutation.hpp"
 
+#include <backtrace.h>
+
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -15,6 +18,27 @@ std::string_view base_name(std::string_view path) {
   return path;
 }
 
+// A line that a test met. File names live as long as the program.
+struct Line {
+  const char* file = nullptr;
+  unsigned number = 0;
+};
+
+// Where a call stands, by the address that it returns to; no file where the program tells no lines.
+Line line_of_call(const void* return_address) {
+  static backtrace_state* const state = backtrace_create_state(
+      nullptr, 1, [](void*, const char*, int) {}, nullptr);
+  Line line;
+  backtrace_pcinfo(
+      state, reinterpret_cast<std::uintptr_t>(return_address) - 1,
+      [](void* out, std::uintptr_t, const char* file, int number, const char*) {
+        if (file) *static_cast<Line*>(out) = {file, static_cast<unsigned>(number)};
+        return 1;  // the innermost of inlined functions comes first
+      },
+      [](void*, const char*, int) {}, &line);
+  return line;
+}
+
 // Read before main(); what is found on the way is kept without allocation, since CUDA threads come here.
 class Mutation {
  public:
@@ -27,34 +51,30 @@ class Mutation {
     file_ = text.substr(0, colon);
     line_ = static_cast<unsigned>(std::strtoul(omit + colon + 1, nullptr, 10));
   }
+  bool idle() const noexcept { return !list_ && line_ == 0; }
   void list(const char* test, long long milliseconds) {
     std::FILE* const out = list_ ? std::fopen(list_, "a") : nullptr;
     if (!out) return;
     for (std::size_t i = 0; i < count_; ++i) {
-      const std::string_view file = base_name(sites_[i].file_name());
-      std::fprintf(out, "%.*s:%u\t%s\t%lld\n", static_cast<int>(file.size()), file.data(),
-                   static_cast<unsigned>(sites_[i].line()), test, milliseconds);
+      const std::string_view file = base_name(lines_[i].file);
+      std::fprintf(out, "%.*s:%u\t%s\t%lld\n", static_cast<int>(file.size()), file.data(), lines_[i].number, test,
+                   milliseconds);
     }
-    for (; listed_waits_ < waits_; ++listed_waits_) std::fprintf(out, "wait\t%s\t%lld\n", test, milliseconds);
     std::fclose(out);
     count_ = 0;
   }
-  bool omits(const Site& at) noexcept {
+  bool omits(const Line& at) noexcept {
     if (list_) remember(at);
-    return line_ == at.line() && line_ != 0 && base_name(at.file_name()) == file_;
-  }
-  bool omits_wait() noexcept {
-    const unsigned index = waits_.fetch_add(1, std::memory_order_relaxed);
-    return file_ == "wait" && line_ == index;
+    return line_ == at.number && line_ != 0 && base_name(at.file) == file_;
   }
 
  private:
-  void remember(const Site& at) noexcept {
+  void remember(const Line& at) noexcept {
     while (lock_.test_and_set(std::memory_order_acquire)) {
     }
     std::size_t i = 0;
-    while (i < count_ && !(sites_[i].line() == at.line() && sites_[i].file_name() == at.file_name())) ++i;
-    if (i == count_ && count_ < kMaxSites) sites_[count_++] = at;
+    while (i < count_ && !(lines_[i].number == at.number && lines_[i].file == at.file)) ++i;
+    if (i == count_ && count_ < kMaxSites) lines_[count_++] = at;
     lock_.clear(std::memory_order_release);
   }
 
@@ -63,9 +83,7 @@ class Mutation {
   unsigned line_ = 0;
   std::atomic_flag lock_;
   std::size_t count_ = 0;
-  Site sites_[kMaxSites];
-  std::atomic<unsigned> waits_{0};
-  unsigned listed_waits_ = 0;
+  Line lines_[kMaxSites];
 };
 
 Mutation& mutation() {
@@ -78,10 +96,12 @@ Mutation& mutation() {
 }  // namespace
 
 bool omitted(const Site& at) noexcept {
-  return mutation().omits(at);
+  return mutation().omits({at.file_name(), static_cast<unsigned>(at.line())});
 }
-bool omitted_wait() noexcept {
-  return mutation().omits_wait();
+bool omitted_call(const void* return_address) {
+  if (mutation().idle()) return false;
+  const Line line = line_of_call(return_address);
+  return line.file && mutation().omits(line);
 }
 void list_sites(const char* test, long long milliseconds) {
   mutation().list(test, milliseconds);

@@ -387,13 +387,16 @@ void Scheduler::run_block(const Grid& grid, std::int64_t index) {
   throw Error(ErrorKind::device, message);
 }
 
-// Fibers that will never be continued are made new.
+// Fibers that will never be continued are made new. What ran on them came before whatever follows, as at the end of a
+// grid.
 void Scheduler::give_up() {
   idle_fibers_.clear();
   for (const auto& fiber : fibers_) {
+    fiber->release_from_outside(&ended_);
     fiber->reset(fiber_main);
     idle_fibers_.push_back(fiber.get());
   }
+  sanitizer::acquire(&ended_);
 }
 
 void Scheduler::run(const Grid& grid, Order order) {

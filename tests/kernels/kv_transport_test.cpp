@@ -233,6 +233,12 @@ TEST_F(Transport, WaitsForASaveWhenDeviceMemoryIsShort) {
   EXPECT_THROW(pool.allocate(KvPart::window), Error) << "nothing is being saved any more";
 }
 
+TEST_F(Transport, SavesGiveWayToTheComputationAndLoadsGoFirst) {
+  EXPECT_EQ(device.priority(0), StreamPriority::normal);
+  EXPECT_EQ(device.priority(1), StreamPriority::low);
+  EXPECT_EQ(device.priority(2), StreamPriority::high);
+}
+
 class SmallTransport : public Transport {
  protected:
   SmallTransport() : Transport(2) {}
@@ -334,7 +340,7 @@ TEST_F(Transport, GoesOnWithPageableMemoryWherePinningFails) {
 }
 
 TEST_F(Transport, CopiesStayRightUnderRandomDelays) {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
     host::HostDevice slow({.order = {}, .max_delay = std::chrono::microseconds(300), .delay_seed = seed});
     KvPool own(slow, config, DType::f16, DType::f16, 0, 256);
     own.reserve(KvPart::window, 3, 3);

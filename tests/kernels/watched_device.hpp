@@ -4,22 +4,28 @@
 #include <thread>
 #include <vector>
 
+#include "bankml/device/stream_priority.hpp"
 #include "kernels/host_device.hpp"
 
 namespace bankml::test {
 
-class WatchedDevice final : public host::HostDevice {
+class WatchedDevice final : public host::HostDevice, public PrioritizesStreams {
  public:
   using HostDevice::HostDevice;
-  std::unique_ptr<Stream> make_stream() override {
+  std::unique_ptr<Stream> make_stream() override { return make_stream_of(StreamPriority::normal); }
+  std::unique_ptr<Stream> make_stream_of(StreamPriority priority) override {
     auto stream = HostDevice::make_stream();
     streams_.push_back(stream.get());
+    priorities_.push_back(priority);
     return stream;
   }
-  Stream& stream(std::size_t i) const { return *streams_.at(i); }  // in the order in which they were made
+  // In the order in which they were made.
+  Stream& stream(std::size_t i) const { return *streams_.at(i); }
+  StreamPriority priority(std::size_t i) const { return priorities_.at(i); }
 
  private:
   std::vector<Stream*> streams_;
+  std::vector<StreamPriority> priorities_;
 };
 
 // Long enough for other streams to run ahead, where nothing makes them wait. Nothing fails if it is too short.

@@ -1,8 +1,12 @@
 #include "device/cpu/memory.hpp"
 
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -48,6 +52,21 @@ Buffer allocate_memory(std::size_t bytes) {
   if (!data) throw_out_of_memory(bytes);
   return Buffer(
       data, bytes, [](void* p, std::size_t, void*) { std::free(p); }, nullptr);
+}
+
+// Straight to the kernel: the C library has no function for it, and libnuma would be one more package.
+void prefer_numa_node(const Buffer& memory, int node) noexcept {
+  constexpr int kMaxNode = 1024;
+  constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  if (node < 0 || node >= kMaxNode) return;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t begin = round_up(reinterpret_cast<std::uintptr_t>(memory.data()), page);
+  const std::size_t end = (reinterpret_cast<std::uintptr_t>(memory.data()) + memory.bytes()) / page * page;
+  if (begin >= end) return;
+  std::array<unsigned long, kMaxNode / kBits> nodes{};
+  nodes[static_cast<std::size_t>(node) / kBits] = 1UL << (static_cast<std::size_t>(node) % kBits);
+  // The kernel takes one bit less than it is told.
+  (void)syscall(SYS_mbind, begin, end - begin, MPOL_PREFERRED, nodes.data(), kMaxNode + 1, 0);
 }
 
 Buffer MemoryArena::allocate(std::size_t bytes) {

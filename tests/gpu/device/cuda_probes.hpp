@@ -9,6 +9,5 @@ class Stream;
 namespace bankml::gpu {
 
 void run_cuda_probe(int index, Stream& stream, std::uint32_t* out, const std::uint32_t* in);
-void cuda_int8_products(Stream& stream, int* out, int blocks, int iterations);
 
 }  // namespace bankml::gpu

@@ -3,6 +3,7 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/device/cuda.hpp"
+#include "bankml/device/stream_priority.hpp"
 #include "device/cpu/memory.hpp"
 #include "device/cuda/backend.hpp"
 #include "device/cuda/runtime/status.hpp"
@@ -50,10 +51,14 @@ CudaDeviceInfo describe(int index, bool with_free_memory) {
   return {index, properties.name, properties.major * 10 + properties.minor, properties.totalGlobalMem, free};
 }
 
-class CudaDevice final : public Device {
+class CudaDevice final : public Device, public PrioritizesStreams {
  public:
   explicit CudaDevice(const CudaDeviceInfo& info) : info_(info) {
     use();
+    if (cudaDeviceGetAttribute(&numa_node_, cudaDevAttrHostNumaId, info.index) != cudaSuccess) {
+      (void)cudaGetLastError();  // only a hint is lost
+      numa_node_ = kNoNumaNode;
+    }
     ops_ = make_ops(*this);
   }
 
@@ -75,7 +80,7 @@ class CudaDevice final : public Device {
 
   Buffer allocate_host(std::size_t bytes) override {
     use();
-    if (bytes >= kMappedBytes) return pin_mapping(bytes);
+    if (bytes >= kMappedBytes) return pin_mapping(bytes, numa_node_);
     void* data = nullptr;
     const cudaError_t code = cudaHostAlloc(&data, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable);
     if (code != cudaSuccess) check(code, fmt::format("pinning {} bytes of host memory", bytes));
@@ -83,7 +88,10 @@ class CudaDevice final : public Device {
         data, bytes, [](void* p, std::size_t, void*) { cudaFreeHost(p); }, nullptr);
   }
 
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(info_.index); }
+  std::unique_ptr<Stream> make_stream() override { return make_stream_of(StreamPriority::normal); }
+  std::unique_ptr<Stream> make_stream_of(StreamPriority priority) override {
+    return std::make_unique<CudaStream>(info_.index, priority);
+  }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(info_.index); }
   std::unique_ptr<Weight> load_weight(DType type, std::int64_t rows, std::int64_t cols,
                                       const std::byte* data) override {
@@ -103,8 +111,10 @@ class CudaDevice final : public Device {
   Ops& ops() noexcept override { return *ops_; }
 
  private:
-  static Buffer pin_mapping(std::size_t bytes) {
+  // Pinning touches the pages, so where they shall lie is said before.
+  static Buffer pin_mapping(std::size_t bytes, int numa_node) {
     Buffer mapping = allocate_memory(bytes);
+    prefer_numa_node(mapping, numa_node);
     const cudaError_t code = cudaHostRegister(mapping.data(), bytes, cudaHostRegisterPortable);
     if (code != cudaSuccess) check(code, fmt::format("pinning {} bytes of host memory", bytes));
     std::byte* const data = mapping.data();
@@ -127,6 +137,7 @@ class CudaDevice final : public Device {
   }
 
   CudaDeviceInfo info_;
+  int numa_node_ = kNoNumaNode;  // of the host memory next to the device
   std::unique_ptr<Ops> ops_;
   WeightLoaderPtr loader_;
 };

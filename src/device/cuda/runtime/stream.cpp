@@ -23,6 +23,21 @@ void check_pinned(const void* host, std::size_t bytes, const char* name) {
   throw Error(ErrorKind::internal, fmt::format("{} of {} bytes with host memory that isn't pinned", name, bytes));
 }
 
+// CUDA counts downwards from the least priority, which is that of a stream without one. Of the current device.
+int native_priority(StreamPriority priority) {
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  switch (priority) {
+    case StreamPriority::low:
+      return least;
+    case StreamPriority::normal:
+      return (least + greatest) / 2;
+    case StreamPriority::high:
+      return greatest;
+  }
+  return least;
+}
+
 }  // namespace
 
 CudaEvent::CudaEvent(int device) {
@@ -45,9 +60,9 @@ void CudaEvent::wait() const {
   check(cudaEventSynchronize(event_), "cudaEventSynchronize");
 }
 
-CudaStream::CudaStream(int device) : device_(device) {
+CudaStream::CudaStream(int device, StreamPriority priority) : device_(device) {
   check(cudaSetDevice(device_), "cudaSetDevice");
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, native_priority(priority)), "cudaStreamCreate");
 }
 
 CudaStream::~CudaStream() {

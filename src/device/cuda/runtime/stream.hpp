@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "bankml/device/device.hpp"
+#include "bankml/device/stream_priority.hpp"
 #include "device/cuda/graph.hpp"
 
 namespace bankml::cuda {
@@ -26,7 +26,7 @@ class CudaEvent final : public Event {
 // Work of two streams never waits for one another unless an event says so: they don't know the default stream.
 class CudaStream final : public Stream {
  public:
-  explicit CudaStream(int device);
+  CudaStream(int device, StreamPriority priority);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
