@@ -173,8 +173,7 @@ std::optional<TokenId> Tokenizer::newline() const {
 std::optional<Tokenizer::Infill> Tokenizer::infill() const {
   const SpecialTokens& special = impl_->special;
   if (!special.fim_pre || !special.fim_suf || !special.fim_mid) return std::nullopt;
-  return Infill{*special.fim_pre, *special.fim_suf, *special.fim_mid,
-                special.fim_pad,  special.fim_rep,  special.fim_sep};
+  return Infill{*special.fim_pre, *special.fim_suf, *special.fim_mid, special.fim_rep, special.fim_sep};
 }
 
 bool Tokenizer::adds_bos() const noexcept {

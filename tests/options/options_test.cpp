@@ -251,6 +251,13 @@ TEST(Options, SaysWhatHappensToThinking) {
   EXPECT_EQ(o.chat.reasoning_effort, "high");
   EXPECT_FALSE(o.chat.preserve_reasoning);
   EXPECT_TRUE(options_of({"--reasoning", "auto"}).chat.thinking);
+  EXPECT_FALSE(usual.server.skip_chat_parsing);
+  EXPECT_TRUE(options_of({"--skip-chat-parsing"}).server.skip_chat_parsing);
+}
+
+TEST(Options, RefusesABudgetOfThinking) {
+  options_of({"--reasoning-budget", "-1"});
+  EXPECT_THAT(error_of({"--reasoning-budget", "0"}), HasSubstr("--reasoning-budget: thinking is not cut off"));
 }
 
 TEST(Options, RefusesBadEnums) {
