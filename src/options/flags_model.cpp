@@ -245,6 +245,7 @@ FlagSection cache_flags() {
            .set = [](Options& o, Text) { o.engine.swa_full = true; }},
           {.names = {"--slot-save-path"},
            .value = "DIR",
+           .env = "BANKML_SLOT_SAVE_PATH",  // llama-server has none
            .help = "directory of slot files; without it they are off",
            .set = [](Options& o, Text v) { o.engine.slot_save_path = to_directory(v); }},
           {.names = {"--slots"},

@@ -201,6 +201,29 @@ TEST(Options, RefusesBadNumbersNamingFlagAndText) {
   EXPECT_THAT(error_of({"--repeat-penalty", "0"}), HasSubstr("--repeat-penalty: expected a number above 0"));
 }
 
+// A setting that stands in the file as a comment must act once the comment is taken off.
+TEST(Options, KnowsEveryVariableOfTheServiceFile) {
+  const Folder folder;
+  const std::string keys = folder.write("keys", "");
+  std::ifstream in(BANKML_SOURCE_DIR "/systemd/bankmld.env");
+  std::string settings;
+  int count = 0;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with('#')) line.erase(0, 1);
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos || line.find(' ') < equals) continue;
+    const std::string name = line.substr(0, equals);
+    std::string value = line.substr(equals + 1);
+    if (value.starts_with('/')) value = name.ends_with("_PATH") ? folder.path() : keys;  // another machine's
+    settings += name + "=" + value + "\n";
+    ++count;
+  }
+  EXPECT_GT(count, 20);
+  const CommandLine line = parse({"--env-file", folder.write("settings", settings).c_str()});
+  for (const std::string& warning : line.warnings) EXPECT_THAT(warning, Not(HasSubstr("there is no such variable")));
+  EXPECT_EQ(line.options.engine.slot_save_path, folder.path());
+}
+
 TEST(Options, NamesTheLimitOfSizesThatNoMachineHas) {
   const std::string slots = "expected a number of slots from 1 to 256, or -1 for automatic, got ";
   EXPECT_EQ(error_of({"-np", "2147483647"}), "-np: " + slots + "'2147483647'");
