@@ -236,11 +236,12 @@ struct Subject {
   std::unique_ptr<SyntheticFile> file;
 };
 
-std::vector<Subject> subjects_of(const Options& options) {
+std::vector<Subject> subjects_of(const Options& options, Bar& bar) {
   std::vector<Subject> subjects;
   for (const std::string& path : options.models) subjects.push_back({file_name(path), path, nullptr});
   for (const std::string& text : options.synthetic) {
     const Synthetic model = parse_synthetic(text);
+    bar.say("writing " + model.name);
     auto file = std::make_unique<SyntheticFile>(model);
     const std::filesystem::path path = file->path();
     subjects.push_back({model.name, path, std::move(file)});
@@ -268,11 +269,11 @@ MachineLimits add_limits_of_gpu(std::vector<Figure>& figures, const std::string&
 void run(const Options& options) {
   expect_writable(options.output);
   expect_writable(options.plot);
-  const std::vector<Subject> subjects = subjects_of(options);
   const Isa isa = chosen_isa();
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const std::string machine = fmt::format("{}, {} kernels", machine_name(), isa_name(isa));
   std::vector<Figure> figures;
+  std::string title = machine;
   {
     std::vector<std::pair<std::string, int>> settings;  // device and, for the CPU, threads
     for (const std::string& device : options.devices) {
@@ -281,7 +282,10 @@ void run(const Options& options) {
         if (device == "cpu") settings.emplace_back(device, wanted > 0 ? wanted : cores);
       }
     }
-    Bar bar(Measurement::steps(options.plan) * static_cast<int>(subjects.size() * settings.size()));
+    const std::size_t models = options.models.size() + options.synthetic.size();
+    Bar bar(Measurement::steps(options.plan) * static_cast<int>(models * settings.size()));
+    const std::vector<Subject> subjects = subjects_of(options, bar);
+    if (models == 1) title = subjects[0].name + " on " + machine;
     for (const auto& [name, threads] : settings) {
       const bool on_cpu = threads > 0;
       bar.say("limits of the machine");
@@ -291,8 +295,8 @@ void run(const Options& options) {
           on_cpu ? add_limits_of_cpu(figures, threads, isa) : add_limits_of_gpu(figures, name, *device);
       for (const Subject& subject : subjects) {
         bar.say(subject.name);
-        const std::string title = on_cpu ? subject.name : subject.name + " on " + name;
-        Measurement(options.plan, subject.path, title, *device, threads, limits, [&] { bar.step(); }).run(figures);
+        const std::string model = on_cpu ? subject.name : subject.name + " on " + name;
+        Measurement(options.plan, subject.path, model, *device, threads, limits, [&] { bar.step(); }).run(figures);
       }
     }
   }
@@ -308,7 +312,7 @@ void run(const Options& options) {
     write(options.output, report);
   }
   if (!options.plot.empty()) {
-    write(options.plot, svg_of(figures, subjects.size() == 1 ? subjects[0].name + " on " + machine : machine));
+    write(options.plot, svg_of(figures, title));
   }
 }
 

@@ -79,14 +79,19 @@ void measure(Device& device, DType type, std::int64_t rows, std::int64_t cols) {
     const double seconds = best_seconds([&] { device.ops().matmul(*stream, {&output, 1}, *a, batch); });
     line += fmt::format("  {}: {:6.1f}", batch, static_cast<double>(rows * cols * batch) / seconds * 1e-9);
   }
-  const double seconds = best_seconds([&] {
-    for (const auto& weight : weights) {
-      const MatmulOutput output{.weight = weight.get(), .out = out.data()};
-      device.ops().matmul(*stream, {&output, 1}, *a, 1);
-    }
-  });
-  fmt::print("{} GMAC/s; one row, from memory: {:.1f} GB/s\n", line,
-             static_cast<double>(weights.size() * bytes.size()) / seconds * 1e-9);
+  const auto seconds_from_memory = [&](int batch) {
+    return best_seconds([&] {
+      for (const auto& weight : weights) {
+        const MatmulOutput output{.weight = weight.get(), .out = out.data()};
+        device.ops().matmul(*stream, {&output, 1}, *a, batch);
+      }
+    });
+  };
+  constexpr int kFew = 32;  // rows: a short prompt
+  const auto passes = static_cast<double>(weights.size());
+  fmt::print("{} GMAC/s; from memory: {:.1f} GB/s for one row, {}: {:.1f} GMAC/s\n", line,
+             passes * static_cast<double>(bytes.size()) / seconds_from_memory(1) * 1e-9, kFew,
+             passes * static_cast<double>(rows * cols * kFew) / seconds_from_memory(kFew) * 1e-9);
   std::fflush(stdout);
 }
 

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "bankml/base/utf8.hpp"
 #include "bankml/text/tokenizer.hpp"
-#include "bankml/text/utf8.hpp"
 #include "text/byte_alphabet.hpp"
 
 namespace {

@@ -155,8 +155,8 @@ class Writer {
     constexpr char kZeros[kAlignment] = {};
     bytes(kZeros, (kAlignment - written_ % kAlignment) % kAlignment);
   }
-  void finish(const std::filesystem::path& path) {
-    if (!out_.flush()) throw Error(ErrorKind::io, path.string() + ": can't be written (is the disk full?)");
+  void finish() {
+    if (!out_.flush()) throw Error(ErrorKind::io, "the model can't be written to the temporary folder (is it full?)");
   }
 
  private:
@@ -240,7 +240,7 @@ void write_model(const std::filesystem::path& path, const Synthetic& model) {
     }
     out.pad();
   }
-  out.finish(path);
+  out.finish();
 }
 
 }  // namespace
@@ -260,21 +260,14 @@ Synthetic parse_synthetic(std::string_view text) {
 
 SyntheticFile::SyntheticFile(const Synthetic& model) {
   std::string name = (std::filesystem::temp_directory_path() / "bankml-bench-XXXXXX").string();
-  const int file = ::mkstemp(name.data());
-  if (file < 0) throw Error(ErrorKind::io, "can't create a file in the temporary folder");
-  ::close(file);
-  path_ = name;
-  try {
-    write_model(path_, model);
-  } catch (...) {
-    std::filesystem::remove(path_);
-    throw;
-  }
+  file_ = FileDescriptor(::mkstemp(name.data()));
+  if (!file_) throw Error(ErrorKind::io, "can't create a file in the temporary folder");
+  ::unlink(name.c_str());
+  write_model(path(), model);
 }
 
-SyntheticFile::~SyntheticFile() {
-  std::error_code ignored;
-  std::filesystem::remove(path_, ignored);
+std::filesystem::path SyntheticFile::path() const {
+  return fmt::format("/proc/self/fd/{}", file_.get());
 }
 
 }  // namespace bankml::bench

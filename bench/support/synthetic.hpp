@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "bankml/base/numeric.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace bankml::bench {
 
@@ -23,19 +24,16 @@ struct Synthetic {
 // DIMxLAYERSxHEADSxKV_HEADSxHIDDENxVOCAB. Throws Error(invalid_request) naming what is possible.
 Synthetic parse_synthetic(std::string_view text);
 
-// A GGUF file in a temporary folder that is removed with the object. The token embedding is of the same type as the
-// rest and serves as output too; the vocabulary is a list of made-up words.
+// A GGUF file without a name in the temporary folder: it is gone with this object, however the program ends. The token
+// embedding is of the same type as the rest and serves as output too; the vocabulary is a list of made-up words.
 class SyntheticFile {
  public:
   // Throws Error(io).
   explicit SyntheticFile(const Synthetic& model);
-  SyntheticFile(const SyntheticFile&) = delete;
-  SyntheticFile& operator=(const SyntheticFile&) = delete;
-  ~SyntheticFile();
-  const std::filesystem::path& path() const noexcept { return path_; }
+  std::filesystem::path path() const;  // of this process alone
 
  private:
-  std::filesystem::path path_;
+  FileDescriptor file_;
 };
 
 }  // namespace bankml::bench

@@ -7,16 +7,23 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <vector>
 
 #include "bankml/base/error.hpp"
+#include "bankml/base/utf8.hpp"
 
 namespace bankml {
 namespace {
 
 constexpr std::string_view kName = "bankmld";
 constexpr std::string_view kTime = "%Y-%m-%d %H:%M:%S.%e ";
+
+// C0, DEL and C1.
+bool is_control(char32_t code) noexcept {
+  return code < 0x20 || (code >= 0x7F && code <= 0x9F);
+}
 
 std::atomic<LogLevel> current_level{LogLevel::info};
 std::atomic<bool> json_lines{false};
@@ -83,18 +90,40 @@ spdlog::logger*& logger() {
   return instance;
 }
 
-// As the inside of a JSON string; bytes above 127 are passed on.
+// `text` as one line: what names and texts of clients may bring, line ends and terminal sequences, is spelled out.
+std::string printable_line(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t pos = 0; pos < text.size();) {
+    const Utf8Char c = decode_utf8(text, pos);
+    const std::string_view bytes = text.substr(pos, c.length);
+    pos += c.length;
+    if (c.valid && !is_control(c.code)) {
+      out += bytes;
+      continue;
+    }
+    for (const char byte : bytes) {
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(byte));
+    }
+  }
+  return out;
+}
+
+// `text` as the inside of a JSON string, which has to be UTF-8 (RFC 8259, section 8.1).
 std::string json_escaped(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
+  out.reserve(text.size());
+  for (std::size_t pos = 0; pos < text.size();) {
+    const Utf8Char c = decode_utf8(text, pos);
+    if (c.code == '"' || c.code == '\\') {
       out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+      out += text[pos];
+    } else if (is_control(c.code)) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c.code));
     } else {
-      out += c;
+      append_utf8(out, c.code);
     }
+    pos += c.length;
   }
   return out;
 }
@@ -118,11 +147,9 @@ void configure_log(const LogOptions& options) {
 }
 
 void write_log(LogLevel level, std::string_view line) noexcept {
-  const auto write = [&](std::string_view text) {
-    logger()->log(spdlog_level(level), spdlog::string_view_t(text.data(), text.size()));
-  };
   try {
-    json_lines.load(std::memory_order_relaxed) ? write(json_escaped(line)) : write(line);
+    const std::string text = json_lines.load(std::memory_order_relaxed) ? json_escaped(line) : printable_line(line);
+    logger()->log(spdlog_level(level), spdlog::string_view_t(text.data(), text.size()));
   } catch (...) {
   }
 }

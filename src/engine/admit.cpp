@@ -1,4 +1,4 @@
-// Giving waiting jobs a slot: docs/prompt-cache.md, sections 1, 2, 3.1, 3.2 and 7.
+// Giving waiting jobs a slot: docs/prompt-cache.md, sections 1, 3.1 and 7.
 #include <algorithm>
 #include <utility>
 
@@ -6,66 +6,6 @@
 #include "engine/engine_impl.hpp"
 
 namespace bankml {
-namespace {
-
-constexpr double kMiB = 1024.0 * 1024.0;
-
-// The smallest position that cells hold once `runs` are where the prompt has them; those from `rest` on are still there
-// then. -1: none.
-std::int64_t first_after(const KvCells& cells, std::span<const KvSequence::Run> runs, std::int64_t rest) {
-  std::int64_t first = -1;
-  const auto take = [&](std::int64_t position) { first = first < 0 ? position : std::min(first, position); };
-  for (std::int64_t cell = 0; cell < cells.cells(); ++cell) {
-    const std::int64_t position = cells.position(cell);
-    if (position >= rest) take(position);
-    for (const KvSequence::Run& run : runs) {
-      if (position >= run.from && position < run.from + run.count) take(position + run.to - run.from);
-    }
-  }
-  return first;
-}
-
-}  // namespace
-
-void log_cache_event(const PromptCacheEvent& event) {
-  using Kind = PromptCacheEvent::Kind;
-  const double mib = static_cast<double>(event.bytes) / kMiB, limit = static_cast<double>(event.limit_bytes) / kMiB;
-  switch (event.kind) {
-    case Kind::saved:
-      return log_trace("prompt cache: saved {} tokens, {:.1f} MiB", event.tokens, mib);
-    case Kind::already_cached:
-      return log_trace("prompt cache: the slot's {} tokens are cached already", event.tokens);
-    case Kind::obsolete:
-      return log_trace("prompt cache: dropped {} tokens that the slot extends", event.tokens);
-    case Kind::oversized:
-      return log_warning("prompt cache: {} tokens, {:.1f} MiB, are more than the limit of {:.1f} MiB and aren't kept",
-                         event.tokens, mib, limit);
-    case Kind::evicted_bytes:
-      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within {:.1f} MiB", event.tokens, mib,
-                         limit);
-    case Kind::evicted_tokens:
-      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to stay within the token limit", event.tokens,
-                         mib);
-    case Kind::evicted_memory:
-      return log_warning("prompt cache: evicted {} tokens, {:.1f} MiB, to make room in host memory", event.tokens, mib);
-    case Kind::no_memory:
-      return log_warning("prompt cache: no host memory for {} tokens, {:.1f} MiB, which aren't kept", event.tokens,
-                         mib);
-    case Kind::broken:
-      return log_warning("prompt cache: dropped {} tokens that were not stored whole", event.tokens);
-    case Kind::allocation_failed:
-      return log_warning("prompt cache: no memory for {} tokens, {:.1f} MiB; the limit is {:.1f} MiB for now",
-                         event.tokens, mib, limit);
-    case Kind::candidate:
-      return log_trace("prompt cache: candidate of {} tokens, keep {:.3f}, similarity {:.3f}", event.tokens, event.keep,
-                       event.similarity);
-    case Kind::hit:
-      return log_trace("prompt cache: took {} tokens, keep {:.3f}, similarity {:.3f}", event.tokens, event.keep,
-                       event.similarity);
-    case Kind::miss:
-      return log_trace("prompt cache: nothing better than the slot's {} tokens", event.tokens);
-  }
-}
 
 // Starts every waiting job that has a usable slot. Of the deferred ones, those that name an idle slot go first;
 // otherwise the order is that of arrival. All are looked at again whenever one has started, so none is left waiting
@@ -172,124 +112,11 @@ void Engine::Impl::start_copies(Slot& first, std::span<Slot* const> chosen, std:
     run.cached = computing.cached;
     run.processed = computing.processed;
     run.reuse = computing.reuse;
-    slot.had_task = true;
+    slot.had_task = slot.has_next_token = true;
     slot.last_task = run.job->id;
     slot.last_params = run.job->params;
     run.job->sink(Started{slot.id, run.timings(), std::nullopt});
   }
-}
-
-// The slot's state goes to the prompt cache, and the best match comes back.
-void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
-  const auto start = Clock::now();
-  log_trace("slot {}: updating prompt cache", slot.id);
-  drop_broken_states();
-  slot.from_cache = false;
-  save_to_cache(slot);
-  slot.hits = 0;  // another conversation comes
-  const auto saved = Clock::now();
-  try {
-    const auto restore = [&](const SlotState& state) {
-      if (one_stream && slots.size() > 1 && state.kv.length() > free_cells() + slot.kv.length()) {
-        throw Error(ErrorKind::out_of_memory, "the other slots hold too much of the shared context");
-      }
-      if (state.fingerprint != state_fingerprint)
-        throw Error(ErrorKind::internal, "the state is of another model or layout");
-      // Its blocks go first where they are dear: they are forgotten anyway.
-      if (transport) slot.kv.truncate(0);
-      slot.kv.restore(on_device(state.kv), *pool, transformer->stream());
-    };
-    if (auto better = cache->take_better(slot.tokens, prompt, restore)) {
-      slot.tokens = std::move(better->first);
-      slot.checkpoints = std::move(better->second.checkpoints);
-      if (slot.kv.length() != std::ssize(slot.tokens))
-        throw Error(ErrorKind::internal, "the state is not of its tokens");
-      slot.hits = better->second.hits + 1;
-      slot.from_cache = true;
-    }
-  } catch (const std::exception& error) {
-    log_error("slot {}: a cached state can't be brought back, the slot is emptied: {}", slot.id, error.what());
-    slot.clear();
-  }
-  cache->update();
-  const auto end = Clock::now();
-  if (!transport) {
-    metrics.save_seconds += milliseconds(saved - start) / 1000;
-    metrics.load_seconds += milliseconds(end - saved) / 1000;
-  }
-  log_trace("slot {}: prompt cache updated in {:.3f} ms: {} entries, {} tokens, {:.1f} MiB", slot.id,
-            milliseconds(end - start), cache->len(), cache->n_tokens(), static_cast<double>(cache->bytes()) / kMiB);
-}
-
-// The state shares the slot's blocks: nothing is copied until one side writes. Blocks of a device with memory of its
-// own are then exchanged for copies in host memory, which are made while the slot goes on.
-bool Engine::Impl::save_to_cache(Slot& slot) {
-  const std::int64_t n = slot.kv.length();
-  const std::int64_t in_window = slot.kv.part(KvPart::window).count_from(n - pool->window());
-  const std::uint64_t state = pool->accounted_bytes(n, in_window, one_stream ? 1 : options.slots);
-  std::optional<SlotState> kept;
-  std::vector<KvBlock*> blocks;
-  const auto prepare = [&] {
-    if (kept) return;
-    kept =
-        SlotState{slot.kv.saved(*pool), slot.checkpoints, slot.hits, Clock::now(), slot.last_task, state_fingerprint};
-    kept->collect_blocks(blocks);
-  };
-  const auto make_state = [&] {
-    prepare();
-    if (transport) transport->save(blocks, transformer->stream());
-    return std::move(*kept);
-  };
-  const auto fits = [&] {
-    if (!transport) return true;
-    prepare();
-    if (transport->fits(blocks)) return true;
-    if (cache->is_empty()) transport->settle();  // what copies under way hold may be in the way
-    return cache->is_empty() && transport->fits(blocks);
-  };
-  try {
-    return cache->save(slot.tokens, state + slot.checkpoints.bytes(), make_state, fits);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::device) throw;
-    log_error("slot {}: its state can't be saved: {}", slot.id, error.what());
-    return false;
-  }
-}
-
-// Saves that failed after they were queued.
-void Engine::Impl::drop_broken_states() {
-  if (!transport) return;
-  transport->poll();
-  if (const std::uint64_t failed = transport->stats().failed_saves; std::exchange(failed_saves_seen, failed) == failed)
-    return;
-  std::vector<KvBlock*> blocks;
-  cache->drop_broken([&](SlotState& state) {
-    blocks.clear();
-    state.collect_blocks(blocks);
-    return !transport->intact(blocks);
-  });
-}
-
-void Engine::Impl::save_idle_slots(const Slot& started) {
-  for (Slot& slot : slots) {
-    if (&slot == &started || slot.run || slot.tokens.empty()) continue;
-    try {
-      save_idle_slot(slot);
-    } catch (const std::exception& error) {
-      log_warning("slot {}: idle, but can't be saved: {}", slot.id, error.what());
-    }
-  }
-}
-
-void Engine::Impl::save_idle_slot(Slot& slot) {
-  const std::uint64_t cached_before = cache->counters().already_cached;
-  const bool stored = save_to_cache(slot);
-  if (stored) {
-    log_debug("slot {}: idle, saved to the prompt cache __TEST_TAG_CACHE_IDLE_SLOT__", slot.id);
-    cache->update();
-  }
-  // A state that could not be kept stays where it is.
-  if (options.unified_kv && (stored || cache->counters().already_cached > cached_before)) slot.clear();
 }
 
 // Whether the slot was the job's, be it that its length then ended it: that counts as a use of the slot.
@@ -313,6 +140,7 @@ bool Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   if (n == 0) {
     take();
     slot.note_release();
+    publish();  // whoever sees the answer also sees what it left in the slot
     Done done;
     done.id_slot = slot.id;
     done.slot_tokens = static_cast<int>(slot.tokens.size());
@@ -323,6 +151,7 @@ bool Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   if (n >= slot_context) {
     take();
     slot.note_release();
+    publish();
     refuse({ErrorKind::context_overflow,
             fmt::format("the request of {} tokens exceeds the available context size of {} tokens", n, slot_context), n,
             static_cast<int>(slot_context)});
@@ -334,6 +163,7 @@ bool Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   } catch (const std::exception& error) {
     return refuse(failure(kind_of(error), error.what()));
   }
+  slot.has_next_token = true;
   Run& run = *slot.run;
   std::size_t n_past = 0;
   try {
@@ -351,86 +181,6 @@ bool Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   if (run.params().return_progress) started.progress = Progress{n, run.cached, run.cached, 0.0};
   run.job->sink(std::move(started));
   return true;
-}
-
-// What the prompt is compared with, before the slot is cut.
-PromptReuse Engine::Impl::explain_reuse(Slot& slot, const Run& run) const {
-  const bool from_cache = std::exchange(slot.from_cache, false);
-  PromptReuse reuse;
-  if (slot.tokens.empty() || !run.params().cache_prompt) return reuse;
-  const std::vector<TokenId>& prompt = run.job->prompt;
-  reuse.from = from_cache ? PromptReuse::From::ram : PromptReuse::From::slot;
-  const std::size_t common = lcp(slot.tokens, prompt);
-  if (common < prompt.size()) reuse.differs_at = static_cast<int>(common);
-  return reuse;
-}
-
-// `run` knows what it could use again; a conversation that is gone may have had more.
-void Engine::Impl::note_reuse(Run& run) {
-  const auto kept = static_cast<std::uint64_t>(run.cached);
-  (run.reuse.from == PromptReuse::From::ram ? metrics.reused_from_ram : metrics.reused_from_slot) += kept;
-  run.reuse.lost_to_limit = run.params().cache_prompt && lost.longest_prefix(run.job->prompt) > kept + 1;
-  if (run.reuse.lost_to_limit) ++metrics.lost_to_limits;
-}
-
-// Cuts the slot to what the prompt can use again and returns its length: the common prefix, and with `n_cache_reuse`
-// also later runs of equal tokens, moved to where the prompt has them.
-std::size_t Engine::Impl::reuse(Slot& slot, const Run& run) {
-  const std::vector<TokenId>& prompt = run.job->prompt;
-  const std::size_t common = run.params().cache_prompt ? lcp(slot.tokens, prompt) : 0;
-  std::size_t n_past = common;
-  std::int64_t first_in_window = slot.kv.part(KvPart::window).first_position();
-  if (const int least = run.params().n_cache_reuse; least > 0 && run.params().cache_prompt && can_move_positions) {
-    std::vector<KvSequence::Run> runs = {{0, static_cast<std::int64_t>(common), 0}};
-    std::size_t from = common;
-    while (from < slot.tokens.size() && n_past < prompt.size()) {
-      const std::size_t length = lcp(std::span(slot.tokens).subspan(from), std::span(prompt).subspan(n_past));
-      if (length < static_cast<std::size_t>(least)) {
-        ++from;
-        continue;
-      }
-      runs.push_back(
-          {static_cast<std::int64_t>(from), static_cast<std::int64_t>(length), static_cast<std::int64_t>(n_past)});
-      from += length;
-      n_past += length;
-    }
-    if (runs.size() > 1) {
-      first_in_window = first_after(slot.kv.part(KvPart::window), runs, static_cast<std::int64_t>(from));
-      transformer->keep(slot.kv, runs);
-    }
-  }
-  n_past =
-      static_cast<std::size_t>(roll_back(slot, static_cast<std::int64_t>(n_past), std::ssize(prompt), first_in_window));
-  if (n_past == prompt.size() && n_past > 0) --n_past;  // at least one token has to give logits
-  slot.tokens.assign(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n_past));
-  slot.kv.truncate(static_cast<std::int64_t>(n_past));
-  return n_past;
-}
-
-// Window layers may have forgotten what the token after the first n_past ones sees. Then the slot goes back to a
-// checkpoint, or to the start (docs/prompt-cache.md, 3.4). `first`: the smallest position that they hold. Returns the
-// tokens that can be used; the caller cuts the slot to them.
-std::int64_t Engine::Impl::roll_back(Slot& slot, std::int64_t n_past, std::int64_t total, std::int64_t first) {
-  if (pool->window() == 0) return n_past;
-  const auto held = std::ssize(slot.tokens);
-  std::int64_t reached = n_past;
-  if (n_past > 0 && n_past <= held) {
-    const std::int64_t needed_from = std::max<std::int64_t>(0, n_past - window - (n_past < total ? 0 : 1));
-    if (first < 0 || first >= needed_from) {
-      if (const auto* checkpoint = slot.checkpoints.find(n_past, needed_from)) {
-        slot.kv.restore_window(on_device(checkpoint->state), *pool, transformer->stream());
-        reached = std::min(n_past, std::max(checkpoint->first + 1, checkpoint->last));
-        n_past = std::min({reached, held, checkpoint->tokens});
-        ++metrics.checkpoints_restored;
-        log_debug("slot {}: back to a checkpoint of {} tokens, {} are used", slot.id, checkpoint->tokens, n_past);
-      } else {
-        log_debug("slot {}: no checkpoint for {} tokens, starting anew", slot.id, n_past);
-        n_past = reached = 0;
-      }
-    }
-  }
-  slot.checkpoints.drop_beyond(reached);
-  return n_past;
 }
 
 }  // namespace bankml

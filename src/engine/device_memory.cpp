@@ -46,6 +46,7 @@ void Engine::Impl::fit_into_device() {
       (!named && needed.bytes(demand) + kStaysFree > *free && context > kLeastContext)) {
     const std::int64_t fits =
         context_that_fits(demand, context, named ? *free : std::max(*free, kStaysFree) - kStaysFree);
+    const std::int64_t total_that_fits = one_stream ? fits : fits * options.slots;
     if (named || fits < std::min(kLeastContext, context)) {
       throw Error(
           ErrorKind::out_of_memory,
@@ -53,13 +54,12 @@ void Engine::Impl::fit_into_device() {
               "keys and values of {} tokens of context take {:.0f} MiB, but {:.0f} MiB of the device are free beside "
               "weights and scratch memory: {}",
               total_context, mib(needed.bytes(demand)), mib(*free),
-              fits > 0 ? fmt::format("a context of {} tokens would fit (-c {})",
-                                     one_stream ? fits : fits * options.slots, one_stream ? fits : fits * options.slots)
+              fits > 0 ? fmt::format("a context of {0} tokens would fit (-c {0})", total_that_fits)
                        : "not even 256 tokens fit"));
     }
-    log_warning("the context is {} tokens instead of {}, to leave {:.0f} MiB of the device free",
-                one_stream ? fits : fits * options.slots, total_context, mib(kStaysFree));
-    make_context(one_stream ? fits : fits * options.slots);
+    log_warning("the context is {} tokens instead of {}, to leave {:.0f} MiB of the device free", total_that_fits,
+                total_context, mib(kStaysFree));
+    make_context(total_that_fits);
     context = fits;
     needed = blocks_for_context(demand, context);
   }
@@ -68,8 +68,7 @@ void Engine::Impl::fit_into_device() {
   pool->reserve(KvPart::window, needed.window, needed.window + spare.window);
   log_info(
       "device memory: {:.0f} MiB for keys and values of {} tokens, {:.0f} MiB more at most while others are being "
-      "saved, "
-      "{:.0f} MiB were free",
+      "saved, {:.0f} MiB were free",
       mib(needed.bytes(demand)), total_context, mib(spare.bytes(demand)), mib(*free));
 }
 

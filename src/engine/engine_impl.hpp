@@ -19,7 +19,6 @@
 
 namespace bankml {
 
-void log_cache_event(const PromptCacheEvent& event);
 ErrorKind kind_of(const std::exception& error) noexcept;
 
 struct Engine::Impl {
@@ -66,7 +65,7 @@ struct Engine::Impl {
   bool start_or_fail(std::unique_ptr<Job>& job);
   std::vector<Slot*> slots_for_copies(const Slot& chosen, std::size_t copies);
   void start_copies(Slot& first, std::span<Slot* const> chosen, std::vector<std::unique_ptr<Job>> copies);
-  void share_prompt(Slot& first, int logits);
+  void share_prompt(Slot& first);
   void exchange_state(Slot& slot, std::span<const TokenId> prompt);
   bool save_to_cache(Slot& slot);
   void drop_broken_states();
@@ -98,7 +97,11 @@ struct Engine::Impl {
   bool shift_context(Slot& slot);
   std::int64_t free_cells() const noexcept;
   std::size_t fitting_rows(std::span<const BatchRow> batch);
+  bool decode(std::span<BatchRow> batch);
+  std::span<BatchRow> still_wanted(std::span<BatchRow> batch) const noexcept;
   bool run_rows(std::span<const BatchRow> batch);
+  void keep_logits();
+  void hand_out_logits();
   void take_logits(Slot& slot, std::span<const float> logits);
   template <class Work>
   void guard(Slot& slot, Work&& work) noexcept;
@@ -132,13 +135,15 @@ struct Engine::Impl {
   std::uint64_t state_fingerprint = 0;
   std::uint64_t failed_saves_seen = 0;  // of the transport: their entries are gone
   LostConversations lost;
-  bool cache_changed = false;          // since the last snapshot of it
-  bool one_stream = true;              // the peer's slots share one KV stream
-  int window = 0;                      // positions that window layers see; 0: none, or all their cells are kept
-  bool can_move_positions = true;      // whether chunk reuse and context shift are possible
-  std::vector<BatchRow> rows;          // of a step; kept, so that a step doesn't allocate
-  std::vector<BatchRow> later_rows;    // scratch of next_pass()
-  std::vector<int> logits_of_slot;     // scratch of run_rows()
+  bool cache_changed = false;        // since the last snapshot of it
+  bool one_stream = true;            // the peer's slots share one KV stream
+  int window = 0;                    // positions that window layers see; 0: none, or all their cells are kept
+  bool can_move_positions = true;    // whether chunk reuse and context shift are possible
+  std::vector<BatchRow> rows;        // of a step; kept, so that a step doesn't allocate
+  std::vector<BatchRow> later_rows;  // scratch of next_pass()
+  // Of a decode, by slot; empty: none. They are the transformer's own, or lie in `kept_logits`.
+  std::vector<std::span<const float>> logits_of_slot;
+  std::vector<std::vector<float>> kept_logits;
   std::vector<KvSequence*> sequences;  // of all slots, by id
   std::vector<SlotView> views;
   std::vector<SlotSnapshot> next_snapshots;  // filled for publish(); kept, so that it doesn't allocate

@@ -1,7 +1,9 @@
 #pragma once
 // Numbers of the slot file's layout (bankml/engine/slot_file.hpp).
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace bankml::slot_file {
 
@@ -19,6 +21,10 @@ inline constexpr std::uint32_t kHeadWords = 3, kStateWords = 7;
 inline constexpr std::size_t kWord = sizeof(std::uint32_t);
 inline constexpr std::size_t kChecksumBytes = sizeof(std::uint64_t);
 inline constexpr std::size_t kBufferBytes = 1 << 20;  // read or written at once
+
+// What clients of llama-server look for in the error of a restore that can't be (docs/http-api.md 6).
+inline constexpr std::string_view kUnknownPayload = "Unsupported server tokens state version";
+inline constexpr std::string_view kNoSlotFile = "No available space in KV cache or invalid slot save file";
 
 constexpr std::size_t padded(std::size_t bytes) noexcept {
   return (bytes + kWord - 1) / kWord * kWord;

@@ -1,8 +1,8 @@
 #include <fmt/core.h>
 
 #include "bankml/base/error.hpp"
+#include "bankml/base/utf8.hpp"
 #include "bankml/engine/slot_file.hpp"
-#include "bankml/text/utf8.hpp"
 
 namespace bankml {
 namespace {

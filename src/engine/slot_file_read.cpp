@@ -72,7 +72,7 @@ void SlotFile::Impl::read(std::uint64_t offset, std::span<std::byte> out, ErrorK
 
 std::vector<std::uint32_t> SlotFile::Impl::words(std::uint64_t offset, std::uint64_t count) const {
   if (offset > size || count > (size - offset) / kWord) {
-    refuse("expected {} words at byte {}, but it ends at byte {}", count, offset, size);
+    refuse("{}: expected {} words at byte {}, but it ends at byte {}", kNoSlotFile, count, offset, size);
   }
   std::vector<std::uint32_t> out(count);
   read(offset, std::as_writable_bytes(std::span(out)), ErrorKind::invalid_request);
@@ -82,7 +82,7 @@ std::vector<std::uint32_t> SlotFile::Impl::words(std::uint64_t offset, std::uint
 // Returns where the state begins.
 std::uint64_t SlotFile::Impl::read_head(std::size_t max_tokens, TokenId vocab) {
   const std::vector<std::uint32_t> head = words(0, kHeadWords);
-  if (head[0] != kMagic) refuse("expected the magic number {:08x}, got {:08x}", kMagic, head[0]);
+  if (head[0] != kMagic) refuse("{}: expected the magic number {:08x}, got {:08x}", kNoSlotFile, kMagic, head[0]);
   if (head[1] != kVersion) refuse("expected version {}, got {}", kVersion, head[1]);
   read_tokens(words(kHeadWords * kWord, head[2]));
   if (tokens.size() > max_tokens) {
@@ -99,7 +99,9 @@ void SlotFile::Impl::read_tokens(std::span<const std::uint32_t> payload) {
     if (payload.size() < kPayloadFixedWords) {
       refuse("expected at least {} payload words, got {}", kPayloadFixedWords, payload.size());
     }
-    if (payload[1] != kPayloadVersion) refuse("expected payload version {}, got {}", kPayloadVersion, payload[1]);
+    if (payload[1] != kPayloadVersion) {
+      refuse("{}: expected payload version {}, got {}", kUnknownPayload, kPayloadVersion, payload[1]);
+    }
     if (payload[2] > payload.size() - kPayloadFixedWords) {
       refuse("expected at most {} tokens in {} payload words, got {}", payload.size() - kPayloadFixedWords,
              payload.size(), payload[2]);
@@ -118,9 +120,11 @@ void SlotFile::Impl::read_tokens(std::span<const std::uint32_t> payload) {
 void SlotFile::Impl::read_state_head(std::uint64_t offset, const SlotFileFormat& format) {
   const std::vector<std::uint32_t> head = words(offset, kStateWords);
   const auto expect = [&](const char* what, std::uint64_t expected, std::uint64_t got) {
-    if (expected != got) refuse("expected {} {}, got {}", what, expected, got);
+    if (expected != got) refuse("{}: expected {} {}, got {}", kNoSlotFile, what, expected, got);
   };
-  if (head[0] != kStateMagic) refuse("expected the state's magic number {:08x}, got {:08x}", kStateMagic, head[0]);
+  if (head[0] != kStateMagic) {
+    refuse("{}: expected the state's magic number {:08x}, got {:08x}", kNoSlotFile, kStateMagic, head[0]);
+  }
   expect("state version", kStateVersion, head[1]);
   const auto expect_type = [&](const char* what, DType expected, std::uint32_t got) {
     if (static_cast<std::uint32_t>(expected) == got) return;

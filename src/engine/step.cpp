@@ -1,55 +1,12 @@
 // One step of the loop: a batch of rows, the forward passes, and what follows from their logits (docs/prompt-cache.md,
 // sections 4 and 5; docs/http-api.md, section 9).
 #include <algorithm>
-#include <cmath>
 
 #include "bankml/base/log.hpp"
 #include "engine/engine_impl.hpp"
 #include "engine/prompt_cut.hpp"
 
 namespace bankml {
-namespace {
-
-constexpr int kNoLogits = -1;
-
-}  // namespace
-
-CutPoints Engine::Impl::cut_points(const Slot& slot) const noexcept {
-  if (window == 0 || options.checkpoints == 0 || slot.run->params().is_infill) return {};
-  return {true, slot.run->params().user_messages, slot.checkpoints.newest_tokens(), options.checkpoint_min_step};
-}
-
-// Keeps the state before a step of the prompt that ends at `end`, if the rules want it.
-void Engine::Impl::make_checkpoint(Slot& slot, std::int64_t end) {
-  const CutPoints cuts = cut_points(slot);
-  const auto held = std::ssize(slot.tokens);
-  const auto total = std::ssize(slot.run->job->prompt);
-  if (!cuts.wanted || held == 0) return;
-  if (!checkpoint_due(total, held, end, options.ubatch, cuts.user_messages, cuts.newest, cuts.min_step)) return;
-  const KvCells& in_window = slot.kv.part(KvPart::window);
-  const std::int64_t first = in_window.first_position();
-  const std::uint64_t bytes =
-      pool->accounted_checkpoint_bytes(in_window.count_from(held - window), one_stream ? 1 : options.slots);
-  slot.checkpoints.add({held, first, held - 1, slot.run->job->id, bytes}, checkpoint_state(slot),
-                       {options.checkpoints, options.checkpoint_min_step});
-  ++metrics.checkpoints_made;
-  log_debug("slot {}: checkpoint {} of {}: {} tokens, window layers hold them from {} on", slot.id,
-            slot.checkpoints.size(), options.checkpoints, held, first);
-}
-
-// Where the device has memory of its own, checkpoints lie in host memory, as far as it reaches.
-KvCells Engine::Impl::checkpoint_state(const Slot& slot) {
-  KvCells state = slot.kv.saved_window(*pool);
-  if (!transport) return state;
-  std::vector<KvBlock*> blocks;
-  state.collect_blocks(blocks);
-  try {
-    if (transport->fits(blocks)) transport->save(blocks, transformer->stream());
-  } catch (const Error& error) {
-    log_warning("slot {}: a checkpoint stays on the device: {}", slot.id, error.what());
-  }
-  return state;
-}
 
 // First one token of every generating slot, then tokens of prompts, in the order of the slots, up to the batch size.
 void Engine::Impl::form_batch() {
@@ -80,36 +37,53 @@ void Engine::Impl::form_batch() {
   }
 }
 
-// The batch is cut into forward passes of at most `ubatch` rows.
+// A batch is one decode, or several where the slots share too little memory for all of its rows.
 void Engine::Impl::step() {
   form_batch();
   if (rows.empty()) return;
   ++metrics.decode_steps;
   for (const Slot& slot : slots) metrics.busy_slot_steps += slot.run ? 1 : 0;
 
-  std::size_t at = 0, fitting = 0;  // rows done; rows that there is room for
-  while (at < rows.size()) {
-    if (fitting == 0) fitting = fitting_rows(std::span(rows).subspan(at));
+  std::span<BatchRow> left = rows;
+  while (!left.empty()) {
+    const std::size_t fitting = fitting_rows(left);
     if (fitting == 0)
       return fail_running(ErrorKind::internal,
                           fmt::format("the context size has been exceeded: the slots share {} tokens", total_context));
-    const std::size_t n = next_pass(std::span(rows).subspan(at, std::min(fitting, rows.size() - at)), options.ubatch,
-                                    one_stream, later_rows);
-    if (!run_rows(std::span(rows).subspan(at, n))) return;
-    at += n;
-    fitting -= n;
-    if (at == rows.size()) break;
-    // A request may have been cancelled meanwhile: its rows are not computed.
-    if (!take_arrivals(false)) return;
-    rows.erase(std::remove_if(rows.begin() + static_cast<std::ptrdiff_t>(at), rows.end(),
-                              [&](const BatchRow& row) { return !slots[static_cast<std::size_t>(row.sequence)].run; }),
-               rows.end());
-    publish();
+    if (!decode(left.first(fitting))) return;
+    left = still_wanted(left.subspan(fitting));
   }
   for (Slot& slot : slots) {
     if (!slot.run || slot.run->generating || !slot.run->params().return_progress) continue;
     slot.run->job->sink(prompt_progress(*slot.run));
   }
+}
+
+// Forward passes of at most `ubatch` rows, then what follows from all of their logits: the peer, too, hands out tokens
+// only when a whole decode is done, in the order of the slots. False if a pass failed or nobody waits for it any more;
+// what was computed before it is handed out all the same, as these rows are part of their slots now.
+bool Engine::Impl::decode(std::span<BatchRow> batch) {
+  logits_of_slot.assign(slots.size(), {});
+  bool whole = true;
+  while (whole && !batch.empty()) {
+    const std::size_t n = next_pass(batch, options.ubatch, one_stream, later_rows);
+    whole = run_rows(batch.first(n));
+    batch = batch.subspan(n);
+    if (!whole || batch.empty()) break;
+    keep_logits();
+    whole = take_arrivals(false);  // a request may have been cancelled meanwhile: its rows are not computed
+    batch = still_wanted(batch);
+    publish();
+  }
+  hand_out_logits();
+  return whole;
+}
+
+// The rows whose requests have not ended, in their order.
+std::span<BatchRow> Engine::Impl::still_wanted(std::span<BatchRow> batch) const noexcept {
+  const auto ended = [&](const BatchRow& row) { return !slots[static_cast<std::size_t>(row.sequence)].run; };
+  const auto end = std::remove_if(batch.begin(), batch.end(), ended);
+  return batch.first(static_cast<std::size_t>(end - batch.begin()));
 }
 
 // Cells that are left of the context which the slots of a unified cache share.
@@ -172,7 +146,8 @@ bool Engine::Impl::shift_context(Slot& slot) {
   return true;
 }
 
-// One forward pass and its results; false if it failed or nobody waits for it any more.
+// One forward pass: its rows become part of their slots, and its logits are noted. False if it failed or nobody waits
+// for it any more.
 bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
   try {
     if (!transformer->forward(batch, sequences, &abort)) return false;
@@ -186,37 +161,48 @@ bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
   }
   if (transport) transport->poll();
   beat();
+  int logits = 0;
   for (const BatchRow& row : batch) {
     Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
     guard(slot, [&] {
       slot.tokens.push_back(row.token);
       if (!slot.run->generating) ++slot.run->processed;
     });
-  }
-  int logits = 0;
-  logits_of_slot.assign(slots.size(), kNoLogits);
-  for (const BatchRow& row : batch) {
-    if (!row.wants_logits) continue;
-    Slot& slot = slots[static_cast<std::size_t>(row.sequence)];
-    logits_of_slot[static_cast<std::size_t>(slot.id)] = logits;
-    if (slot.run && slot.run->shares_prompt && !slot.run->is_copy && !slot.run->generating) share_prompt(slot, logits);
-    ++logits;
-  }
-  // In the order of the slots, whatever the order of the rows: slots that are given back together keep it.
-  for (Slot& slot : slots) {
-    const int found = logits_of_slot[static_cast<std::size_t>(slot.id)];
-    if (found == kNoLogits) continue;
-    guard(slot, [&] { take_logits(slot, transformer->logits(found)); });
+    if (row.wants_logits) logits_of_slot[static_cast<std::size_t>(slot.id)] = transformer->logits(logits++);
   }
   return true;
 }
 
+// Before another pass of the same decode overwrites them.
+void Engine::Impl::keep_logits() {
+  kept_logits.resize(slots.size());
+  for (Slot& slot : slots) {
+    std::span<const float>& logits = logits_of_slot[static_cast<std::size_t>(slot.id)];
+    std::vector<float>& kept = kept_logits[static_cast<std::size_t>(slot.id)];
+    if (logits.empty() || logits.data() == kept.data()) continue;
+    guard(slot, [&] { kept.assign(logits.begin(), logits.end()); });
+    logits = kept;
+  }
+}
+
+// In the order of the slots, whatever the order of the rows: slots that are given back together keep it.
+void Engine::Impl::hand_out_logits() {
+  for (Slot& slot : slots) {
+    if (logits_of_slot[static_cast<std::size_t>(slot.id)].empty() || !slot.run) continue;
+    if (slot.run->shares_prompt && !slot.run->is_copy && !slot.run->generating) share_prompt(slot);
+  }
+  for (Slot& slot : slots) {
+    const std::span<const float> logits = logits_of_slot[static_cast<std::size_t>(slot.id)];
+    if (!logits.empty()) guard(slot, [&] { take_logits(slot, logits); });
+  }
+}
+
 // The copies that wait for this slot's prompt get its state, and their first token from the same logits.
-void Engine::Impl::share_prompt(Slot& first, int logits) {
+void Engine::Impl::share_prompt(Slot& first) {
   for (Slot& copy : slots) {
     if (!copy.run || copy.run->waits_for != first.run->job->id) continue;
     copy.run->waits_for = 0;
-    logits_of_slot[static_cast<std::size_t>(copy.id)] = logits;
+    logits_of_slot[static_cast<std::size_t>(copy.id)] = logits_of_slot[static_cast<std::size_t>(first.id)];
     guard(copy, [&] {
       copy.kv = first.kv;
       copy.tokens = first.tokens;
@@ -236,186 +222,6 @@ void Engine::Impl::guard(Slot& slot, Work&& work) noexcept {
   } catch (const std::exception& error) {
     log_error("slot {}: a request fails: {}", slot.id, error.what());
     if (slot.run) fail(slot, failure(kind_of(error), error.what()));
-  }
-}
-
-void Engine::Impl::take_logits(Slot& slot, std::span<const float> logits) {
-  Run& run = *slot.run;
-  if (!run.generating) {
-    if (run.params().return_progress) run.job->sink(prompt_progress(run));
-    run.sampler.accept_prompt(run.job->prompt);
-    run.generating = true;
-  }
-  const TokenId token = run.sampler.sample(logits);
-  run.sampler.accept(token);
-  run.last_token = Clock::now();
-  if (run.sampled.empty()) {
-    run.first_token = run.last_token;
-    if (!run.is_copy) {  // whose prompt was computed by another
-      metrics.prompt_tokens += static_cast<std::uint64_t>(run.processed - run.cached);
-      metrics.prompt_seconds += milliseconds(run.first_token - run.started) / 1000;
-    }
-  }
-  run.sampled.push_back(token);
-  run.next = token;
-  metrics.longest_sequence = std::max<std::uint64_t>(metrics.longest_sequence, slot.tokens.size());
-  take_token(slot, token, logits);
-}
-
-std::optional<TokenProbability> Engine::Impl::probability(const Run& run, TokenId token,
-                                                          std::span<const float> logits) const {
-  const int n = run.params().n_probs;
-  if (n <= 0) return std::nullopt;
-  const bool special = run.params().special;
-  const auto entry = [&](const Candidate& c) {
-    TokenProbability p;
-    p.id = c.id;
-    p.bytes = tokenizer.piece(c.id, special);
-    p.p = c.p;
-    return p;
-  };
-  const std::size_t wanted = static_cast<std::size_t>(n);
-  TokenProbability result;
-  if (run.params().post_sampling_probs) {
-    const std::vector<Candidate> candidates = run.sampler.last_candidates(static_cast<std::size_t>(tokenizer.size()));
-    const auto chosen =
-        std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) { return c.id == token; });
-    result = entry(chosen != candidates.end() ? *chosen : Candidate{token, 0.0f, 0.0f});
-    for (std::size_t i = 0; i < std::min(wanted, candidates.size()); ++i) result.top.push_back(entry(candidates[i]));
-  } else {
-    const std::vector<Candidate> top = top_logprobs(logits, wanted, token);
-    result = entry(top.back());
-    for (std::size_t i = 0; i + 1 < top.size(); ++i) result.top.push_back(entry(top[i]));
-  }
-  return result;
-}
-
-void Engine::Impl::take_token(Slot& slot, TokenId token, std::span<const float> logits) {
-  Run& run = *slot.run;
-  const bool eog = tokenizer.is_eog(token);
-  OutputText::Step text = run.output.push(tokenizer.piece(token, run.params().special), eog);
-  if (text.stop_word) {
-    run.stop = StopType::word;
-    run.stopping_word = *text.stop_word;
-    run.ended = true;
-  }
-  std::optional<TokenProbability> p = text.complete ? probability(run, token, logits) : std::nullopt;
-  if (p) {
-    p->bytes = text.text;  // what goes out with the token: nothing while held back, then all that was
-    if (run.params().keep_probabilities) run.probabilities.push_back(*p);
-  }
-  check_limits(slot, text.text);
-  if (eog) {
-    run.stop = StopType::eos;
-    run.ended = true;
-  }
-  if (text.complete) {
-    Piece piece;
-    piece.text = std::move(text.text);
-    piece.token = token;
-    piece.probability = std::move(p);
-    piece.timings = run.timings();
-    piece.ends_with_stop_word = text.stop_word != nullptr;
-    run.job->sink(std::move(piece));
-  }
-  if (run.ended) finish(slot);
-}
-
-int Engine::Impl::token_budget(const Run& run) const noexcept {
-  return run.params().n_predict >= 0 ? run.params().n_predict : options.n_predict;
-}
-
-// The checks after the stop words and before the end-of-generation token, in the peer's order: a later one overwrites
-// the reason.
-void Engine::Impl::check_limits(Slot& slot, const std::string& sent) {
-  Run& run = *slot.run;
-  const auto end = [&] {
-    run.stop = StopType::limit;
-    run.ended = true;
-  };
-  if (!options.context_shift && static_cast<std::int64_t>(slot.tokens.size()) + 1 >= slot_context) {
-    run.truncated = true;
-    end();
-  }
-  const int budget = token_budget(run);
-  if (!run.ended && budget >= 0 && static_cast<int>(run.sampled.size()) >= budget) end();
-  if (run.has_new_line && run.params().n_indent > 0) check_indentation(run);
-  if (sent.find('\n') == std::string::npos) return;
-  const std::int64_t limit_ms = run.params().t_max_predict_ms;
-  if (run.has_new_line && limit_ms > 0 && milliseconds(Clock::now() - run.first_token) > static_cast<double>(limit_ms))
-    end();
-  run.has_new_line = true;
-}
-
-// Ends the run before a line that is indented less than asked for.
-void Engine::Impl::check_indentation(Run& run) {
-  const std::string& text = run.output.text();
-  if (run.line_start > 0) {
-    const std::size_t first = text.find_first_not_of(" \t", run.line_start);
-    if (first != std::string::npos && first - run.line_start < static_cast<std::size_t>(run.params().n_indent)) {
-      run.stop = StopType::limit;
-      run.ended = true;
-      run.output.cut(first);
-      return;
-    }
-  }
-  if (const std::size_t line = text.find('\n', run.line_start); line != std::string::npos) run.line_start = line + 1;
-}
-
-PromptProgress Engine::Impl::prompt_progress(const Run& run) {
-  const int total = static_cast<int>(run.job->prompt.size());
-  return {{total, run.cached, run.processed, milliseconds(Clock::now() - run.started)}, run.timings()};
-}
-
-void Engine::Impl::finish(Slot& slot) {
-  Run& run = *slot.run;
-  Done done;
-  done.id_slot = slot.id;
-  done.text = run.output.text();
-  done.stop = run.stop;
-  done.stopping_word = run.stopping_word;
-  done.truncated = run.truncated;
-  done.has_new_line = run.has_new_line;
-  done.prompt_tokens = static_cast<int>(run.job->prompt.size());
-  done.slot_tokens = static_cast<int>(slot.tokens.size());
-  done.timings = run.timings();
-  done.probabilities = std::move(run.probabilities);
-  if (run.stop == StopType::word && !done.probabilities.empty()) {
-    // The stop word's own tokens are not part of the answer.
-    const std::size_t dropped = tokenizer.encode(run.stopping_word, false, false).size();
-    done.probabilities.resize(done.probabilities.size() - std::min(done.probabilities.size(), dropped));
-  }
-  done.tokens = run.sampled;
-  const JobSink sink = std::move(run.job->sink);
-  release(slot);
-  publish();  // whoever sees the answer also sees the slot idle
-  sink(std::move(done));
-}
-
-void Engine::Impl::release(Slot& slot) {
-  if (options.slot_texts) note_texts(slot);
-  const Run& run = *slot.run;
-  const std::uint64_t sampled = run.sampled.size();
-  metrics.predicted_tokens += sampled;
-  if (sampled > 0) {
-    metrics.predicted_seconds += milliseconds(run.last_token - run.first_token) / 1000;
-    metrics.generation_steps += sampled - 1;
-  }
-  const bool empties = run.is_copy;
-  slot.run.reset();
-  slot.note_release();
-  if (empties) slot.clear();
-}
-
-// The state of the slot is in doubt: it goes with the request. Copies that wait for its prompt go with it.
-void Engine::Impl::fail(Slot& slot, Failed failed) noexcept {
-  const JobId id = slot.run->job->id;
-  const ErrorKind kind = failed.kind;
-  slot.run->job->fail(std::move(failed));
-  release(slot);
-  slot.clear();
-  for (Slot& copy : slots) {
-    if (copy.run && copy.run->waits_for == id) fail(copy, failure(kind, "the computation of the prompt failed"));
   }
 }
 

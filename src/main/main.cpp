@@ -17,7 +17,6 @@
 
 #include "bankml/base/error.hpp"
 #include "bankml/base/log.hpp"
-#include "bankml/base/memory_reserve.hpp"
 #include "bankml/device/cuda.hpp"
 #include "bankml/device/device.hpp"
 #include "bankml/engine/engine.hpp"
@@ -283,6 +282,5 @@ int run(Arguments arguments) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a client that left is an error of its own write
   std::signal(SIGXFSZ, SIG_IGN);  // and so is a file that may not grow
-  bankml::install_memory_reserve();
   return bankml::run(std::span<const char* const>(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0));
 }

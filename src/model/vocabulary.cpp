@@ -43,9 +43,6 @@ void read_special_ids(const GgufFile& file, VocabularySource& out) {
   out.eos = special_id(file, {"eos_token_id"});
   out.eot = special_id(file, {"eot_token_id"});
   out.eom = special_id(file, {"eom_token_id"});
-  out.unk = special_id(file, {"unknown_token_id"});
-  out.sep = special_id(file, {"seperator_token_id"});  // spelled so in the files
-  out.pad = special_id(file, {"padding_token_id"});
   out.fim_pre = special_id(file, {"fim_pre_token_id", "prefix_token_id"});
   out.fim_suf = special_id(file, {"fim_suf_token_id", "suffix_token_id"});
   out.fim_mid = special_id(file, {"fim_mid_token_id", "middle_token_id"});

@@ -18,15 +18,18 @@ DType to_cache_type(Text text) {
   throw Error(ErrorKind::unsupported, fmt::format("cache type {} is not supported; f16, f32 and q8_0 are", text));
 }
 
-int to_context(Text text) {
-  const int tokens = to_int(text, 0);
-  if (tokens > kMaxContext) bad_value(fmt::format("at most {} tokens", kMaxContext), text);
-  return tokens;
+// Sequences of a batch at most, as in llama-server: each has rows of its own in a pass.
+constexpr int kMaxSlots = 256;
+
+int to_tokens(Text text, int least = 0) {
+  return to_int(text, least, kMaxContext);
 }
 
 int to_slots(Text text) {
   const int slots = to_int(text);
-  if (slots == 0) bad_value("a number of slots above 0, or -1 for automatic", text);
+  if (slots == 0 || slots > kMaxSlots) {
+    bad_value(fmt::format("a number of slots from 1 to {}, or -1 for automatic", kMaxSlots), text);
+  }
   return slots;
 }
 
@@ -77,7 +80,7 @@ FlagSection model_flags() {
            .value = "N",
            .env = "LLAMA_ARG_CTX_SIZE",
            .help = "tokens of context, rounded up to 256 (default 0: the model's training length)",
-           .set = [](Options& o, Text v) { o.engine.context = to_context(v); }},
+           .set = [](Options& o, Text v) { o.engine.context = to_tokens(v); }},
           {.names = {"-np", "--parallel"},
            .value = "N",
            .env = "LLAMA_ARG_N_PARALLEL",
@@ -93,17 +96,17 @@ FlagSection model_flags() {
            .env = "LLAMA_ARG_KV_UNIFIED_PER_SLOT",
            .help = "context of one slot at most; without -c the slots share this much for each of them (default 0: no "
                    "limit)",
-           .set = [](Options& o, Text v) { o.engine.context_per_slot = to_int(v, 0); }},
+           .set = [](Options& o, Text v) { o.engine.context_per_slot = to_tokens(v); }},
           {.names = {"-b", "--batch-size"},
            .value = "N",
            .env = "LLAMA_ARG_BATCH",
            .help = "tokens of a step (default 2048)",
-           .set = [](Options& o, Text v) { o.engine.batch = to_int(v, 1); }},
+           .set = [](Options& o, Text v) { o.engine.batch = to_tokens(v, 1); }},
           {.names = {"-ub", "--ubatch-size"},
            .value = "N",
            .env = "LLAMA_ARG_UBATCH",
            .help = "tokens of a forward pass (default 512; 0: as -b)",
-           .set = [](Options& o, Text v) { o.engine.ubatch = to_int(v, 0); }},
+           .set = [](Options& o, Text v) { o.engine.ubatch = to_tokens(v); }},
           {.names = {"-n", "--predict", "--n-predict"},
            .value = "N",
            .env = "LLAMA_ARG_N_PREDICT",
@@ -141,7 +144,7 @@ FlagSection model_flags() {
            .value = "N",
            .env = "LLAMA_ARG_THREADS",
            .help = "CPU threads (default: usable cores)",
-           .set = [](Options& o, Text v) { o.threads = to_int(v); }},
+           .set = [](Options& o, Text v) { o.threads = to_threads(v); }},
           {.names = {"--rope-scaling"},
            .value = "none|linear|yarn",
            .env = "LLAMA_ARG_ROPE_SCALING_TYPE",
@@ -242,6 +245,7 @@ FlagSection cache_flags() {
            .set = [](Options& o, Text) { o.engine.swa_full = true; }},
           {.names = {"--slot-save-path"},
            .value = "DIR",
+           .env = "BANKML_SLOT_SAVE_PATH",  // llama-server has none
            .help = "directory of slot files; without it they are off",
            .set = [](Options& o, Text v) { o.engine.slot_save_path = to_directory(v); }},
           {.names = {"--slots"},

@@ -30,8 +30,6 @@ std::string to_prefix(Text text) {
 
 constexpr int kEverything = 100;  // a verbosity above all others
 
-constexpr std::string_view kNoBudget = "thinking is not cut off";
-
 }  // namespace
 
 FlagSection http_flags() {
@@ -100,7 +98,7 @@ FlagSection http_flags() {
            .value = "N",
            .env = "LLAMA_ARG_THREADS_HTTP",
            .help = "HTTP threads (default -1: automatic)",
-           .set = [](Options& o, Text v) { o.server.threads = to_int(v); }},
+           .set = [](Options& o, Text v) { o.server.threads = to_threads(v); }},
           {.names = {"--sse-ping-interval"},
            .value = "S",
            .env = "LLAMA_ARG_SSE_PING_INTERVAL",
@@ -184,14 +182,17 @@ FlagSection chat_flags() {
           {.names = {"--reasoning-budget"},
            .value = "N",
            .env = "LLAMA_ARG_THINK_BUDGET",
-           .help = "thinking tokens",
-           .set = [](Options&, Text v) { to_int(v, -1); },
-           .no_effect = kNoBudget},
+           .help = "thinking tokens; thinking is not cut off here, so only -1 (no limit) is taken",
+           .set =
+               [](Options&, Text v) {
+                 if (to_int(v, -1) == -1) return;
+                 throw Error(ErrorKind::unsupported, "thinking is not cut off; expected -1, got " + std::string(v));
+               }},
           {.names = {"--reasoning-budget-message"},
            .value = "S",
            .env = "LLAMA_ARG_THINK_BUDGET_MESSAGE",
            .help = "text at the end of the budget",
-           .no_effect = kNoBudget},
+           .no_effect = "thinking is not cut off"},
           {.names = {"--reasoning-preserve"},
            .off_names = {"--no-reasoning-preserve"},
            .env = "LLAMA_ARG_REASONING_PRESERVE",
@@ -200,8 +201,8 @@ FlagSection chat_flags() {
           {.names = {"--skip-chat-parsing"},
            .off_names = {"--no-skip-chat-parsing"},
            .env = "LLAMA_ARG_SKIP_CHAT_PARSING",
-           .help = "everything stays in the content",
-           .no_effect = "answers are not parsed"},
+           .help = "everything stays in the content of chat answers",
+           .set = [](Options& o, Text v) { o.server.skip_chat_parsing = v == "1"; }},
       },
   };
 }

@@ -20,6 +20,7 @@ namespace bankml {
 namespace {
 
 constexpr std::size_t kMaxTextFile = std::size_t{64} << 20;
+constexpr int kMaxThreads = 1024;  // more than the largest machines have
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -41,15 +42,26 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-int to_int(const std::string& text, int least) {
-  int value = 0;
+int to_int(const std::string& text, int least, int most) {
+  using Limits = std::numeric_limits<int>;
+  long long value = 0;
   try {
-    value = std::stoi(text);
-  } catch (const std::logic_error&) {  // not a number, or out of range
+    value = std::stoll(text);
+  } catch (const std::out_of_range&) {
+    value = trimmed(text).starts_with('-') ? std::numeric_limits<long long>::min() : std::numeric_limits<long long>::max();
+  } catch (const std::invalid_argument&) {
     bad_value("an integer", text);
   }
-  if (value < least) bad_value(fmt::format("an integer of at least {}", least), text);
-  return value;
+  if (value >= least && value <= most) return static_cast<int>(value);
+  if (most == Limits::max() && value < least && least != Limits::min()) {
+    bad_value(fmt::format("an integer of at least {}", least), text);
+  }
+  if (least == Limits::min() && most != Limits::max()) bad_value(fmt::format("an integer of at most {}", most), text);
+  bad_value(fmt::format("an integer from {} to {}", least, most), text);
+}
+
+int to_threads(const std::string& text) {
+  return to_int(text, std::numeric_limits<int>::min(), kMaxThreads);
 }
 
 std::uint32_t to_seed(const std::string& text) {

@@ -106,11 +106,14 @@ void read_chat_logprobs(const Fields& fields, CompletionParams& params) {
   if (top != nullptr && top->is_number()) fields.read_clamped({"top_logprobs"}, params.n_probs);
 }
 
-// Where thinking stays in the content, so does the beginning of it that the generation prompt has.
-std::string opened_block(const ThinkTags& think, const std::string& generation_prompt) {
-  const std::string tag = think.start.substr(0, think.start.find_last_not_of(" \t\r\n") + 1);
-  const std::size_t at = tag.empty() ? std::string::npos : generation_prompt.find(tag);
-  return at == std::string::npos ? std::string() : generation_prompt.substr(at);
+// Without tags in the template nothing is counted, so that any budget holds.
+void refuse_budget(const Fields& fields, const ThinkTags& think) {
+  if (think.end.empty()) return;
+  for (const std::string_view name : {"reasoning_budget_tokens", "thinking_budget_tokens"}) {
+    int budget = -1;
+    fields.read_checked({name}, budget, -1);
+    if (budget >= 0) throw_unsupported(fmt::format("field '{}': thinking is not cut off; expected -1", name));
+  }
 }
 
 }  // namespace
@@ -137,10 +140,12 @@ ChatRequest parse_chat_request(const RouteContext& context, const boost::json::o
   chat.completion.streams_prefill = !asked_to_continue || is_true(fields, "echo");
   chat.completion.prefill = std::move(rendered.prefill);
   chat.completion.echoed.generation_prompt = std::move(rendered.generation_prompt);
-  if (chat.completion.echoed.reasoning_format != "none") {
-    chat.completion.think = std::move(rendered.think);
-  } else {
-    chat.completion.prefill.insert(0, opened_block(rendered.think, chat.completion.echoed.generation_prompt));
+  refuse_budget(fields, rendered.think);
+  chat.completion.think = std::move(rendered.think);
+  if (context.options.skip_chat_parsing) {
+    chat.completion.thinking = Thinking::unparsed;
+  } else if (chat.completion.echoed.reasoning_format == "none") {
+    chat.completion.thinking = Thinking::aloud;
   }
   if (!context.app.chat_template->is_builtin()) chat.completion.echoed.chat_format = kChatFormatOfTemplates;
   chat.prompt = context.app.tokenizer->encode(rendered.text, true, true);

@@ -2,9 +2,18 @@
 
 #include <utility>
 
-#include "bankml/text/utf8.hpp"
+#include "bankml/base/utf8.hpp"
 
 namespace bankml {
+namespace {
+
+ThinkSplitter splitter_of(const CompletionRequest& request) {
+  return ThinkSplitter(request.think, request.echoed.generation_prompt, request.thinking);
+}
+
+}  // namespace
+
+ChatText::ChatText(const CompletionRequest& request) : request_(request), splitter_(splitter_of(request)) {}
 
 ChatDelta ChatText::append(std::string_view piece) {
   ChatDelta delta;
@@ -18,11 +27,15 @@ ChatDelta ChatText::append(std::string_view piece) {
   return delta;
 }
 
+void ChatText::finish() const {
+  check_well_formed(splitter_);
+}
+
 ChatDelta chat_message(const CompletionRequest& request, std::string_view text) {
   const bool is_parsed = request.echoed.chat_format != kChatFormatOfTexts;
   const std::string whole =
       request.prefill + std::string(is_parsed ? text.substr(0, complete_utf8_prefix(text)) : text);
-  ThinkSplitter::Parts parts = split_thinking(request.think, request.echoed.generation_prompt, whole);
+  ThinkSplitter::Parts parts = split_thinking(splitter_of(request), whole);
   return {std::move(parts.reasoning), std::move(parts.content)};
 }
 

@@ -17,13 +17,14 @@ struct ChatDelta {
 class ChatText {
  public:
   // `request` outlives the object.
-  explicit ChatText(const CompletionRequest& request)
-      : request_(request), splitter_(request.think, request.echoed.generation_prompt) {}
+  explicit ChatText(const CompletionRequest& request);
 
   // False until the first piece.
   bool begun() const noexcept { return begun_; }
   // What a piece adds. The first one brings the text that is being continued.
   ChatDelta append(std::string_view piece);
+  // After the last piece. Throws Error(internal), as the peer answers 500, if all that was no answer by the template.
+  void finish() const;
 
  private:
   const CompletionRequest& request_;
@@ -32,6 +33,7 @@ class ChatText {
 };
 
 // The whole text of an answer, with what it continues. Under a template an unfinished character at the end is left out.
+// Throws as ChatText::finish().
 ChatDelta chat_message(const CompletionRequest& request, std::string_view text);
 
 }  // namespace bankml

@@ -35,7 +35,8 @@ struct CompletionRequest {
   std::vector<std::string> response_fields;
   std::string prefill;          // chat: the assistant text that is being continued
   bool streams_prefill = true;  // chat: whether a stream repeats it
-  ThinkTags think;              // chat: around the reasoning that is taken out of the content
+  ThinkTags think;              // chat: around reasoning
+  Thinking thinking = Thinking::apart;
 };
 
 // Whether it names a way to return a model's thinking.

@@ -95,6 +95,17 @@ class GenerationReply final : public PendingReply {
   }
 
   void handle(std::size_t index, Done& event, ReplyPart& part) {
+    try {
+      take(index, event, part);
+    } catch (const Error& error) {  // what the model wrote is not in the form that was asked for
+      Failed failed;
+      failed.kind = error.kind();
+      failed.message = error.what();
+      handle(index, failed, part);
+    }
+  }
+
+  void take(std::size_t index, Done& event, ReplyPart& part) {
     log_info(
         "request {}, task {}: {} prompt tokens, {} of them cached, in {:.1f} ms; {} generated in {:.1f} ms; slot {}",
         request_id, jobs_[index], event.prompt_tokens, event.timings.cache_n, event.timings.prompt_ms,

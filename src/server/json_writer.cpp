@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "bankml/text/utf8.hpp"
+#include "bankml/base/utf8.hpp"
 
 namespace bankml {
 namespace {

@@ -43,6 +43,7 @@ class MessagesFormat final : public AnswerFormat {
   }
 
   void append_done(std::size_t, const Done& done, std::string& out) override {
+    text_.finish();
     start_message(done.timings, out);
     end_block(out);
     append(out, {{"type", "message_delta"},

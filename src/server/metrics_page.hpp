@@ -1,5 +1,5 @@
 #pragma once
-// GET /metrics: Prometheus text with llama-server's names (docs/http-api.md 6) and our own (docs/service.md).
+// GET /metrics: Prometheus text with llama-server's names (docs/http-api.md 6) and our own (README.md).
 #include <functional>
 #include <mutex>
 #include <string>

@@ -140,6 +140,7 @@ class ChatFormat final : public OpenAiFormat {
   }
 
   void append_done(std::size_t index, const Done& done, std::string& out) override {
+    texts_[index].finish();
     boost::json::object event = chunk(index, {}, view(finish_reason(done.stop)));
     if (generation().request.include_usage) {
       append_event(out, event);

@@ -114,6 +114,7 @@ class ResponsesFormat final : public AnswerFormat {
 
   void append_done(std::size_t index, const Done& done, std::string& out) override {
     Answer& answer = answers_[index];
+    answer.text.finish();
     EventList events;
     if (!answer.created) {
       add_created(answer, events);

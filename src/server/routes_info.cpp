@@ -172,15 +172,17 @@ Reply get_openapi(const RouteContext&, const Request&) {
 }
 
 Reply get_slots(const RouteContext& context, const Request& request) {
-  if (!context.options.slots)
-    throw Error(ErrorKind::unsupported, "the slot listing is off: start the server with --slots");
+  // Clients compare these two texts (docs/http-api.md 6).
+  if (!context.options.slots) {
+    throw Error(ErrorKind::unsupported, "This server does not support slots endpoint. Start it with `--slots`");
+  }
   boost::json::array out;
   bool idle = false;
   for (const SlotSnapshot& slot : context.app.engine->slots()) {
     idle = idle || !slot.processing;
     out.push_back(slot_object(slot, context.options.slot_texts ? context.app.tokenizer : nullptr));
   }
-  if (!idle && !request.query_value("fail_on_no_slot").empty()) throw Error(ErrorKind::busy, "no slot is idle");
+  if (!idle && !request.query_value("fail_on_no_slot").empty()) throw Error(ErrorKind::busy, "no slot available");
   return json_response(out);
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 
-#include "bankml/text/utf8.hpp"
+#include "bankml/base/utf8.hpp"
 #include "server/fields.hpp"
 #include "server/prompt.hpp"
 #include "server/routes.hpp"

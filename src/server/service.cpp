@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "bankml/base/log.hpp"
-#include "bankml/base/memory_reserve.hpp"
 #include "server/errors.hpp"
 #include "server/page.hpp"
 #include "server/request_head.hpp"
@@ -74,7 +73,6 @@ Access Service::access(const Request& request) const {
 }
 
 Reply Service::handle(const Request& request) {
-  refill_memory_reserve();
   try {
     return route(request);
   } catch (...) {

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "bankml/base/log.hpp"
+#include "bankml/base/memory_reserve.hpp"
 #include "server/errors.hpp"
 #include "server/http_text.hpp"
 #include "server/request_head.hpp"
@@ -43,6 +44,14 @@ constexpr std::string_view kAnswerStart = "HTTP/1.1 ";
 constexpr auto kFirstProbePause = std::chrono::milliseconds(500);
 
 constexpr std::string_view kPing = ":\n\n";  // a comment, which clients of event streams skip
+
+// Made beforehand, since nothing can be made then. The connection's end is the body's.
+constexpr std::string_view kNoMemory =
+    "HTTP/1.1 503 Service Unavailable\r\n"
+    "Content-Type: application/json; charset=utf-8\r\n"
+    "Retry-After: 1\r\n"
+    "Connection: close\r\n\r\n"
+    R"({"error":{"code":503,"message":"out of memory: try again later","type":"unavailable_error"}})";
 
 constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
 
@@ -95,6 +104,10 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
     for (int served = 1; !stopping_ && !finishing_; ++served) {
       std::optional<Incoming> incoming = co_await read_request();
       if (!incoming) break;
+      if (memory_is_short()) {
+        co_await write(kNoMemory);
+        break;
+      }
       const Activity::Scope scope(service_.activity());
       const auto start = steady_clock::now();
       may_keep_ = incoming->keep_alive && served < kMaxRequests;

@@ -5,7 +5,7 @@
 #include <limits>
 #include <random>
 
-#include "bankml/text/utf8.hpp"
+#include "bankml/base/utf8.hpp"
 
 namespace bankml {
 namespace {

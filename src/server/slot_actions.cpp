@@ -122,7 +122,8 @@ SlotAction parse_action(std::string_view name) {
 Reply post_slot_action(const RouteContext& context, const Request& request) {
   constexpr std::string_view kPrefix = "/slots/";
   if (!context.app.engine->has_slot_files()) {
-    throw Error(ErrorKind::unsupported, "slot actions are off: start the server with --slot-save-path");
+    // A text that clients compare (docs/http-api.md 6).
+    throw Error(ErrorKind::unsupported, "This server does not support slots action. Start it with `--slot-save-path`");
   }
   const std::string_view id = std::string_view(request.path).substr(request.path.rfind(kPrefix) + kPrefix.size());
   const std::int64_t slot = parse_slot(id);

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "bankml/base/error.hpp"
-#include "bankml/text/utf8.hpp"
+#include "bankml/base/utf8.hpp"
 #include "base/printable.hpp"
 #include "text/byte_alphabet.hpp"
 
@@ -54,11 +54,11 @@ Bpe::SymbolId Bpe::intern(std::string_view text) {
   return other_symbols_.try_emplace(std::string(text), next).first->second;
 }
 
-void Bpe::encode(std::string_view text, std::vector<TokenId>& out) const {
-  std::string repaired;
-  if (!is_valid_utf8(text)) text = repaired = replace_invalid_bytes(text);
-  PairMerger merger;
-  for (const std::string_view piece : pre_tokenizer_.split(text)) encode_piece(piece, merger, out);
+void Bpe::encode(std::string_view text, EncodeWork& work) const {
+  if (!is_valid_utf8(text)) text = work.respelled.emplace_front(replace_invalid_bytes(text));
+  for (const std::string_view piece : pre_tokenizer_.split(text)) {
+    work.runs.append(piece, work.out, [&] { encode_piece(piece, work.merger, work.out); });
+  }
 }
 
 void Bpe::encode_piece(std::string_view piece, PairMerger& merger, std::vector<TokenId>& out) const {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/encode_work.hpp"
 #include "text/pair_merger.hpp"
 #include "text/pre_tokenizer.hpp"
 #include "text/vocabulary.hpp"
@@ -18,8 +19,8 @@ class Bpe {
   // `vocabulary` must outlive it. Throws Error(invalid_request) for a merge that isn't two texts with a space between.
   Bpe(const Vocabulary& vocabulary, const PreTokenizer& pre_tokenizer, const std::vector<std::string>& merges);
 
-  // Appends the tokens of a raw fragment. A byte that is not part of valid UTF-8 counts as U+FFFD.
-  void encode(std::string_view text, std::vector<TokenId>& out) const;
+  // Appends the tokens of a raw fragment to work.out. A byte that is not part of valid UTF-8 counts as U+FFFD.
+  void encode(std::string_view text, EncodeWork& work) const;
 
  private:
   // Texts that merging can meet are numbered: below vocabulary_.size() they are tokens, the others are only steps on

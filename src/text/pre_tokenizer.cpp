@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "bankml/text/utf8.hpp"
+#include "bankml/base/utf8.hpp"
 
 namespace bankml {
 namespace {

@@ -81,10 +81,8 @@ SpecialTokens read_ids(const VocabularySource& source, const Vocabulary& vocabul
   // Defaults of section 1.2.
   out.bos = checked(vocabulary, source.bos, "bos", is_spm ? 1 : 11);
   out.eos = checked(vocabulary, source.eos, "eos", is_spm ? 2 : 11);
-  out.unk = checked(vocabulary, source.unk, "unknown", is_spm ? std::optional(0) : std::nullopt);
   out.eot = checked(vocabulary, source.eot, "eot");
   out.eom = checked(vocabulary, source.eom, "eom");
-  out.pad = checked(vocabulary, source.pad, "padding");
   out.fim_pre = checked(vocabulary, source.fim_pre, "fim_pre");
   out.fim_suf = checked(vocabulary, source.fim_suf, "fim_suf");
   out.fim_mid = checked(vocabulary, source.fim_mid, "fim_mid");

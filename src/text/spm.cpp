@@ -39,14 +39,13 @@ std::string with_spm_spaces(std::string_view text, bool add_space_prefix) {
   std::string out;
   out.reserve(text.size() + text.size() / 2);
   if (add_space_prefix) out += kSpmSpace;
-  for (const char c : text) {
-    if (c == ' ') {
-      out += kSpmSpace;
-    } else {
-      out += c;
-    }
+  for (;;) {
+    const std::size_t word = std::min(text.find(' '), text.size());
+    out += text.substr(0, word);
+    if (word == text.size()) return out;
+    out += kSpmSpace;
+    text.remove_prefix(word + 1);
   }
-  return out;
 }
 
 }  // namespace
@@ -96,24 +95,24 @@ void Spm::note_neighbours(std::string_view token_text) {
 }
 
 // Where two characters meet that are side by side in no token, nothing can ever merge: the runs between such places are
-// independent of each other. They are about as long as words, which keeps the heaps small.
-void Spm::encode(std::string_view text, std::vector<TokenId>& out) const {
-  const std::string spaced = with_spm_spaces(text, add_space_prefix_);
-  const std::string_view all = spaced;
-  PairMerger merger;
+// independent of each other. They are about as long as words, which keeps the heaps small and makes the runs repeat.
+void Spm::encode(std::string_view text, EncodeWork& work) const {
+  const std::string_view all = work.respelled.emplace_front(with_spm_spaces(text, add_space_prefix_));
   std::size_t run = 0;
+  const auto end_run = [&](std::size_t end) {
+    const std::string_view bytes = all.substr(run, end - run);
+    work.runs.append(bytes, work.out, [&] { encode_run(bytes, work.merger, work.out); });
+    run = end;
+  };
   std::uint32_t left = 0;
   for (std::size_t pos = 0; pos < all.size();) {
     const std::size_t length = char_length(all, pos);
     const std::uint32_t right = pack(all.substr(pos, length));
-    if (pos > 0 && !neighbours_[neighbour_hash(left, right)]) {
-      encode_run(all.substr(run, pos - run), merger, out);
-      run = pos;
-    }
+    if (pos > 0 && !neighbours_[neighbour_hash(left, right)]) end_run(pos);
     left = right;
     pos += length;
   }
-  if (run < all.size()) encode_run(all.substr(run), merger, out);
+  if (run < all.size()) end_run(all.size());
 }
 
 void Spm::encode_run(std::string_view run, PairMerger& merger, std::vector<TokenId>& out) const {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/encode_work.hpp"
 #include "text/pair_merger.hpp"
 #include "text/vocabulary.hpp"
 
@@ -16,8 +17,9 @@ class Spm {
   // NaN.
   Spm(const Vocabulary& vocabulary, const std::vector<float>& scores, bool add_space_prefix);
 
-  // Appends the tokens of a raw fragment. Throws Error(invalid_request) for a byte that the vocabulary can't express.
-  void encode(std::string_view text, std::vector<TokenId>& out) const;
+  // Appends the tokens of a raw fragment to work.out. Throws Error(invalid_request) for a byte that the vocabulary
+  // can't express.
+  void encode(std::string_view text, EncodeWork& work) const;
 
  private:
   void rank_by_score(const std::vector<float>& scores);

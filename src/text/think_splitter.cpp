@@ -4,13 +4,11 @@
 #include <tuple>
 #include <utility>
 
+#include "bankml/base/error.hpp"
+#include "text/partial_tag.hpp"
+
 namespace bankml {
 namespace {
-
-// Of models whose answers are a chain of messages, each with a channel:
-// "<|start|>assistant<|channel|>analysis<|message|>" and text up to "<|end|>". What isn't analysis is content.
-constexpr std::string_view kChannel = "<|channel|>", kAnalysis = "<|channel|>analysis", kMessage = "<|message|>",
-                           kMessageStart = "<|start|>", kMessageEnd = "<|end|>";
 
 constexpr std::string_view kSpace = " \t\n\v\f\r";
 
@@ -25,42 +23,19 @@ std::pair<std::string_view, std::string_view> cut_tag(std::string_view text) {
   return {text.substr(0, end), text.substr(end)};
 }
 
-// Length of the longest end of `text` that could become `tag`.
-std::size_t partial_tag(std::string_view text, std::string_view tag) {
-  std::size_t n = std::min(text.size(), tag.size() - 1);
-  while (!tag.starts_with(text.substr(text.size() - n))) --n;
-  return n;
-}
-
-// Whether `text` begins with the tag or, as far as it goes, like it.
-bool could_be(std::string_view text, std::string_view tag) {
-  return text.starts_with(tag) || tag.starts_with(text);
-}
-
-// Moves what is certain from `pending`; says whether a message ended.
-bool read_content(std::string& out, std::string& pending, bool in_message) {
-  const std::size_t end = in_message ? pending.find(kMessageEnd) : std::string::npos;
-  const std::size_t held = in_message ? partial_tag(pending, kMessageEnd) : 0;
-  const std::size_t certain = end != std::string::npos ? end : pending.size() - held;
-  out += pending.substr(0, certain);
-  pending.erase(0, end != std::string::npos ? end + kMessageEnd.size() : certain);
-  return end != std::string::npos;
-}
-
 }  // namespace
 
-ThinkSplitter::ThinkSplitter(const ThinkTags& tags, std::string_view generation_prompt) {
+ThinkSplitter::ThinkSplitter(const ThinkTags& tags, std::string_view generation_prompt, Thinking thinking)
+    : apart_(thinking == Thinking::apart) {
   std::tie(start_, start_space_) = cut_tag(tags.start);
   std::tie(end_, end_space_) = cut_tag(tags.end);
-  if (start_.starts_with(kChannel)) {
-    start_ = kChannel;
-    end_ = kMessageEnd;
-    end_space_ = {};
-  }
-  if (end_.empty()) {
+  if (thinking == Thinking::unparsed) generation_prompt = {};
+  if (thinking != Thinking::unparsed && start_.starts_with(ChannelSplitter::kMark)) {
+    channels_.emplace(generation_prompt, !apart_);
+  } else if (end_.empty()) {
     state_ = State::content;
   } else if (start_.empty()) {
-    state_ = State::reasoning;
+    state_ = apart_ ? State::reasoning : State::content;
   } else if (const std::size_t opened = generation_prompt.find(start_); opened != std::string_view::npos) {
     pending_ = generation_prompt.substr(opened);
   }
@@ -68,6 +43,10 @@ ThinkSplitter::ThinkSplitter(const ThinkTags& tags, std::string_view generation_
 
 ThinkSplitter::Parts ThinkSplitter::add(std::string_view piece) {
   Parts parts;
+  if (channels_) {
+    channels_->add(piece, parts.reasoning, parts.content);
+    return malformed() ? Parts{} : parts;  // of the piece that broke the chain nothing is shown
+  }
   pending_ += piece;
   while (!pending_.empty() && step(parts)) {
   }
@@ -84,27 +63,25 @@ bool ThinkSplitter::step(Parts& parts) {
     case State::reasoning:
       return read_reasoning(parts);
     case State::end_space:
-      return skip_space(end_space_, start_ == kChannel ? State::before : State::content);
+      return skip_space(end_space_, State::content);
     case State::content:
-      return read_content(parts.content, pending_, start_ == kChannel) && (state_ = State::before, true);
+      parts.content += std::exchange(pending_, {});
+      return false;
   }
   return false;
 }
 
 bool ThinkSplitter::find_start() {
   const std::string_view text = without_leading_space(pending_);
-  if (start_ == kChannel && (could_be(text, kChannel) || could_be(text, kMessageStart))) {
-    const std::size_t header = pending_.find(kMessage);
-    if (header == std::string::npos) return false;
-    const bool thinks = std::string_view(pending_).substr(0, header).find(kAnalysis) != std::string_view::npos;
-    pending_.erase(0, header + kMessage.size());
-    reasons_ = false;
-    state_ = thinks ? State::reasoning : State::content;
+  if (!apart_) {
+    if (text.empty()) return false;
+    pending_ = std::string(text);
+    state_ = State::content;
     return true;
   }
   if (text.size() < start_.size() && start_.starts_with(text)) return false;
   const bool found = text.starts_with(start_);
-  pending_ = text.substr(found ? start_.size() : 0);
+  pending_ = std::string(text.substr(found ? start_.size() : 0));
   state_ = found ? State::start_space : State::content;
   return true;
 }
@@ -135,10 +112,16 @@ bool ThinkSplitter::read_reasoning(Parts& parts) {
   return ends;
 }
 
-ThinkSplitter::Parts split_thinking(const ThinkTags& tags, std::string_view generation_prompt, std::string_view text) {
-  ThinkSplitter::Parts parts = ThinkSplitter(tags, generation_prompt).add(text);
+ThinkSplitter::Parts split_thinking(ThinkSplitter splitter, std::string_view text) {
+  ThinkSplitter::Parts parts = splitter.add(text);
+  check_well_formed(splitter);
   if (parts.reasoning.empty() && parts.content.empty()) parts.content = text;
   return parts;
+}
+
+void check_well_formed(const ThinkSplitter& splitter) {
+  if (!splitter.malformed()) return;
+  throw Error(ErrorKind::internal, "the model's answer is no chain of messages on channels, as its template has them");
 }
 
 }  // namespace bankml

@@ -11,6 +11,7 @@
 #include "base/printable.hpp"
 #include "text/bpe.hpp"
 #include "text/clean_spaces.hpp"
+#include "text/encode_work.hpp"
 #include "text/special_split.hpp"
 #include "text/spm.hpp"
 #include "text/vocabulary.hpp"
@@ -67,8 +68,8 @@ struct Tokenizer::Impl {
     return Bpe(vocabulary, *defaults.pre_tokenizer, source.merges);
   }
 
-  void encode_raw(std::string_view text, std::vector<TokenId>& out) const {
-    std::visit([&](const auto& m) { m.encode(text, out); }, model);
+  void encode_raw(std::string_view text, EncodeWork& work) const {
+    std::visit([&](const auto& m) { m.encode(text, work); }, model);
   }
 
   std::optional<TokenId> find_newline() const {
@@ -76,9 +77,9 @@ struct Tokenizer::Impl {
       const auto byte = vocabulary.find("<0x0A>");
       return byte ? byte : vocabulary.find("\n");
     }
-    std::vector<TokenId> ids;
-    encode_raw("\n", ids);
-    return ids.empty() ? std::nullopt : std::optional(ids.front());
+    EncodeWork work(1);
+    encode_raw("\n", work);
+    return work.out.empty() ? std::nullopt : std::optional(work.out.front());
   }
 
   std::string_view piece(TokenId id, bool show_special) const {
@@ -110,17 +111,18 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special, 
     throw Error(ErrorKind::invalid_request,
                 fmt::format("a text of {} bytes is too long to tokenize, the limit is {}", text.size(), kLongest));
   }
-  std::vector<TokenId> out;
+  EncodeWork work(text.size());
+  std::vector<TokenId>& out = work.out;
   if (add_special && impl_->add_bos) out.push_back(*impl_->special.bos);
   for (const Fragment& fragment : impl_->splitter.split(text, parse_special)) {
     if (fragment.token) {
       out.push_back(*fragment.token);
     } else {
-      impl_->encode_raw(fragment.text, out);
+      impl_->encode_raw(fragment.text, work);
     }
   }
   if (add_special && impl_->add_eos) out.push_back(*impl_->special.eos);
-  return out;
+  return std::move(work.out);
 }
 
 std::string_view Tokenizer::piece(TokenId id, bool special) const {
@@ -171,8 +173,7 @@ std::optional<TokenId> Tokenizer::newline() const {
 std::optional<Tokenizer::Infill> Tokenizer::infill() const {
   const SpecialTokens& special = impl_->special;
   if (!special.fim_pre || !special.fim_suf || !special.fim_mid) return std::nullopt;
-  return Infill{*special.fim_pre, *special.fim_suf, *special.fim_mid,
-                special.fim_pad,  special.fim_rep,  special.fim_sep};
+  return Infill{*special.fim_pre, *special.fim_suf, *special.fim_mid, special.fim_rep, special.fim_sep};
 }
 
 bool Tokenizer::adds_bos() const noexcept {

@@ -53,7 +53,7 @@ class Vocabulary {
 
 // Tokens with a role, from the keys of the file and, where it has none, by their texts (section 6).
 struct SpecialTokens {
-  std::optional<TokenId> bos, eos, eot, eom, unk, pad;
+  std::optional<TokenId> bos, eos, eot, eom;
   std::optional<TokenId> fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep;
   std::vector<TokenId> eog;  // ascending
 };

@@ -58,6 +58,24 @@ TEST_F(Log, EscapesTextInJsonLines) {
   EXPECT_THAT(written(), HasSubstr(R"("level":"info","message":"a \"b\"\u000ac\\d"})"));
 }
 
+TEST_F(Log, JsonLinesStayUtf8WhateverTheTextIs) {
+  configure_log({.file = file_, .json_lines = true});
+  log_info("{}", "caf\xC3\xA9 \xC3( \xFF\x9F \xF0\x9F\x98");
+  EXPECT_THAT(written(), HasSubstr("\"message\":\"caf\xC3\xA9 \xEF\xBF\xBD( \xEF\xBF\xBD\xEF\xBF\xBD \xEF\xBF\xBD\"}"));
+}
+
+TEST_F(Log, ATextWithLineEndsIsStillOneLine) {
+  configure_log({.file = file_, .level = false, .time = false});
+  log_info("path {}", "/a\r\n2026-01-01 error forged");
+  EXPECT_EQ(written(), "path /a\\x0d\\x0a2026-01-01 error forged\n");
+}
+
+TEST_F(Log, TerminalSequencesAndBytesThatAreNoUtf8AreSpelledOut) {
+  configure_log({.file = file_, .level = false, .time = false});
+  log_info("{}", "\x1B[2J \x7F \xC2\x9B" "1m \xFF caf\xC3\xA9");
+  EXPECT_EQ(written(), "\\x1b[2J \\x7f \\xc2\\x9b1m \\xff caf\xC3\xA9\n");
+}
+
 TEST_F(Log, SaysWhichFileCannotBeWritten) {
   EXPECT_THROW(configure_log({.file = "/dev/null/x"}), Error);
 }

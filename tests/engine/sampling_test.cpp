@@ -35,7 +35,6 @@ Tokenizer tiny_tokenizer() {
   source.bos = kBegin;
   source.eos = kEnd;
   source.eot = kTurn;
-  source.unk = kUnknown;
   source.add_space_prefix = false;
   source.suppress_tokens = {kNever};
   return Tokenizer(std::move(source));

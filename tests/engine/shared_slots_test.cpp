@@ -107,24 +107,56 @@ TEST(Copies, GetTheirTokensInTheOrderOfTheSlots) {
   EXPECT_THAT(order, ElementsAre(1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0));
 }
 
-TEST(Submissions, OfOneRequestShareTheirSteps) {
-  EngineFixture fixture(three_slots());
+// Whose token it was, in the order in which the pieces of one request's prompts came.
+std::vector<int> order_of_pieces(EngineFixture& fixture, const std::vector<std::vector<TokenId>>& prompts) {
   std::vector<int> order;
   std::promise<void> ended;
+  std::size_t running = prompts.size();
   std::vector<Submission> submissions;
-  for (int i = 0; i < 2; ++i) {
-    Submission one{range(100 * i + 1, 100 * i + 20), {}, {}};
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    Submission one{prompts[i], {}, {}};
     one.params.push_back(std::make_shared<const CompletionParams>(letters()));
     one.sinks.push_back([&, i](JobEvent&& event) {
-      if (std::holds_alternative<Piece>(event)) order.push_back(i);
-      if (i == 0 && std::holds_alternative<Done>(event)) ended.set_value();
+      if (std::holds_alternative<Piece>(event)) order.push_back(static_cast<int>(i));
+      if (std::holds_alternative<Done>(event) && --running == 0) ended.set_value();
     });
     submissions.push_back(std::move(one));
   }
   fixture.engine().submit(std::move(submissions));
   ended.get_future().wait();
-  // The first takes slot 2, the second slot 1.
-  EXPECT_THAT(order, ElementsAre(1, 0, 1, 0, 1, 0, 1, 0));
+  return order;
+}
+
+// The first takes slot 2, the second slot 1.
+TEST(Submissions, OfOneRequestShareTheirSteps) {
+  EngineFixture fixture(three_slots());
+  EXPECT_THAT(order_of_pieces(fixture, {range(1, 20), range(101, 120)}), ElementsAre(1, 0, 1, 0, 1, 0, 1, 0));
+}
+
+// llama-server b11192 hands out tokens once a step: the short prompt's was known after the first forward pass.
+TEST(Submissions, GetTheirTokensWhenAllPassesOfTheStepAreDone) {
+  EngineOptions options = three_slots();
+  options.ubatch = 16;
+  EngineFixture fixture(options);
+  EXPECT_THAT(order_of_pieces(fixture, {range(1, 5), range(101, 160)}), ElementsAre(1, 0, 1, 0, 1, 0, 1, 0));
+}
+
+// The logits of an earlier pass are those of its row, not of a later one.
+TEST(Submissions, AnswerAsRequestsAlone) {
+  EngineOptions options = three_slots();
+  options.ubatch = 16;
+  EngineFixture fixture(options), alone;
+  std::vector<Submission> submissions;
+  const std::vector<std::vector<TokenId>> prompts = {range(1, 5), range(101, 160), range(60, 90)};
+  std::vector<Answer> answers(prompts.size());
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto params = std::make_shared<const CompletionParams>(EngineFixture::default_params());
+    submissions.push_back({prompts[i], {params}, {answers[i].sink()}});
+  }
+  fixture.engine().submit(std::move(submissions));
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(answers[i].result().tokens, alone.ask(prompts[i]).tokens) << i;
+  }
 }
 
 // docs/prompt-cache.md, 4.
@@ -151,6 +183,18 @@ TEST(Slots, AreUsedByPromptsThatAreTooLong) {
   EXPECT_EQ(fixture.ask(range(1, 20)).id_slot, 1);
   EXPECT_EQ(fixture.submit(std::vector<TokenId>(256, 130)).second.failure().kind, ErrorKind::context_overflow);
   EXPECT_EQ(fixture.ask(range(100, 120)).id_slot, 1) << "slot 0 was used last";
+}
+
+// As llama-server b11192 lists it.
+TEST(Slots, HaveANextTokenUntilARunEndsByItself) {
+  const auto refused = std::vector<TokenId>(256, 130);
+  EngineFixture fixture;
+  EXPECT_EQ(fixture.submit(refused).second.failure().kind, ErrorKind::context_overflow);
+  EXPECT_TRUE(fixture.engine().slots()[0].has_next_token);
+  fixture.ask(range(1, 20));
+  EXPECT_FALSE(fixture.engine().slots()[0].has_next_token);
+  EXPECT_EQ(fixture.submit(refused).second.failure().kind, ErrorKind::context_overflow);
+  EXPECT_FALSE(fixture.engine().slots()[0].has_next_token);
 }
 
 // --- the context that slots of a unified cache share ---

@@ -210,6 +210,20 @@ TEST_F(SlotFileTest, RefusesEditsOfTheHeadThatDoNotFit) {
   EXPECT_THAT(after(8, 1), HasSubstr("media"));
 }
 
+// Texts that clients of llama-server look for (docs/http-api.md 6).
+TEST_F(SlotFileTest, SaysInTheWordsOfLlamaServerWhatCannotBeRestored) {
+  constexpr const char* kNoSlotFile = "No available space in KV cache or invalid slot save file";
+  write({7, 8});
+  const auto good = bytes();
+  set_word(4, 99);
+  EXPECT_THAT(refusal(), HasSubstr("Unsupported server tokens state version"));
+  put(good);
+  set_word(2, 0xFFFFFFF0);
+  EXPECT_THAT(refusal(), HasSubstr(kNoSlotFile));
+  put({good.begin(), good.begin() + 20});
+  EXPECT_THAT(refusal(), HasSubstr(kNoSlotFile));
+}
+
 TEST_F(SlotFileTest, RefusesATokenMoreThanThereAreCells) {
   write({7, 8});
   const auto old = words();

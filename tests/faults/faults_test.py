@@ -13,6 +13,7 @@ import json
 import mmap
 import os
 import random
+import socket
 import struct
 import sys
 import tempfile
@@ -28,6 +29,8 @@ GREEDY = {"temperature": 0, "n_predict": 4, "ignore_eos": True, "return_tokens":
 FIRST = {**GREEDY, "prompt": "The river runs past the old stone mill, and "}
 SECOND = {**GREEDY, "prompt": "In winter the garden sleeps under snow. ", "stream": True}
 NAME = "kept"
+SEVERAL = 3
+MANY_CONNECTIONS = 200
 
 options = None
 
@@ -169,7 +172,8 @@ class Sweep(unittest.TestCase):
             return counted, f"{error}: {self.descriptors} were open, {self.open_descriptors()} are"
         return counted, None
 
-    def sweep(self, kind, shorten=False, tolerated=1):
+    def sweep(self, kind, shorten=False, tolerated=1, repetitions=0):
+        repetitions = repetitions or options.repetitions
         self.faults.arm(kind, 1 << 40, shorten)
         Session(self.daemon).run()
         total, _ = self.faults.disarm()
@@ -180,8 +184,8 @@ class Sweep(unittest.TestCase):
         before = self.daemon.resident_bytes()
         complaints, tried = [], 0
         for n in calls:
-            self.faults.arm(kind, n, shorten, options.repetitions)
-            _, complaint = self.complaint(tolerated + options.repetitions)
+            self.faults.arm(kind, n, shorten, repetitions)
+            _, complaint = self.complaint(tolerated + repetitions)
             tried += 1
             if complaint:
                 complaints.append(f"call {n}: {complaint}")
@@ -200,6 +204,27 @@ class Sweep(unittest.TestCase):
 
     def test_an_allocation_that_fails_costs_one_request(self):
         self.sweep(MEMORY)
+
+    def test_several_allocations_in_a_row_that_fail_do_not_end_the_daemon(self):
+        self.sweep(MEMORY, repetitions=SEVERAL)
+
+    def test_no_memory_at_all_for_a_while_does_not_end_the_daemon(self):
+        """What is asked then may fail; half-sent requests use up the reserve, and are no worse off afterwards than others."""
+        self.faults.arm(MEMORY, 1, repetitions=(1 << 32) - 1)
+        half_sent = []
+        for _ in range(MANY_CONNECTIONS):
+            connection = socket.create_connection(("127.0.0.1", self.daemon.port), timeout=PATIENCE)
+            self.addCleanup(connection.close)
+            connection.sendall(b"POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+            half_sent.append(connection)
+        for _ in range(5):
+            Session(self.daemon).run()
+        self.faults.disarm()
+        self.assertIsNone(self.daemon.process.poll(), self.daemon.printed()[-300:])
+        for connection in half_sent:
+            connection.close()
+        wait_for("the slot", self.daemon.is_idle)
+        self.assertEqual(Session(self.daemon).run(), self.expected)
 
     def test_a_file_operation_that_fails_costs_one_request(self):
         self.sweep(FILE)

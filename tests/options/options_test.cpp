@@ -188,8 +188,8 @@ TEST(Options, IgnoresTextAfterAnInteger) {
 
 TEST(Options, RefusesBadNumbersNamingFlagAndText) {
   EXPECT_EQ(error_of({"--port", "abc"}), "--port: expected an integer, got 'abc'");
-  EXPECT_EQ(error_of({"-c", "99999999999"}), "-c: expected an integer, got '99999999999'");
-  EXPECT_EQ(error_of({"-c", "16777217"}), "-c: expected at most 16777216 tokens, got '16777217'");
+  EXPECT_EQ(error_of({"-c", "99999999999"}), "-c: expected an integer from 0 to 16777216, got '99999999999'");
+  EXPECT_EQ(error_of({"-c", "16777217"}), "-c: expected an integer from 0 to 16777216, got '16777217'");
   EXPECT_LT(error_of({"--port", std::string(100'000, 'x').c_str()}).size(), 200u);
   EXPECT_EQ(error_of({"--chat-template-file", "/dev/zero"}),
             "--chat-template-file: the file '/dev/zero' has more than 67108864 bytes");
@@ -199,6 +199,44 @@ TEST(Options, RefusesBadNumbersNamingFlagAndText) {
   EXPECT_THAT(error_of({"-np", "0"}), HasSubstr("-np: "));
   EXPECT_THAT(error_of({"--repeat-last-n", "-1"}), HasSubstr("--repeat-last-n: expected an integer of at least 0"));
   EXPECT_THAT(error_of({"--repeat-penalty", "0"}), HasSubstr("--repeat-penalty: expected a number above 0"));
+}
+
+// A setting that stands in the file as a comment must act once the comment is taken off.
+TEST(Options, KnowsEveryVariableOfTheServiceFile) {
+  const Folder folder;
+  const std::string keys = folder.write("keys", "");
+  std::ifstream in(BANKML_SOURCE_DIR "/systemd/bankmld.env");
+  std::string settings;
+  int count = 0;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with('#')) line.erase(0, 1);
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos || line.find(' ') < equals) continue;
+    const std::string name = line.substr(0, equals);
+    std::string value = line.substr(equals + 1);
+    if (value.starts_with('/')) value = name.ends_with("_PATH") ? folder.path() : keys;  // another machine's
+    settings += name + "=" + value + "\n";
+    ++count;
+  }
+  EXPECT_GT(count, 20);
+  const CommandLine line = parse({"--env-file", folder.write("settings", settings).c_str()});
+  for (const std::string& warning : line.warnings) EXPECT_THAT(warning, Not(HasSubstr("there is no such variable")));
+  EXPECT_EQ(line.options.engine.slot_save_path, folder.path());
+}
+
+TEST(Options, NamesTheLimitOfSizesThatNoMachineHas) {
+  const std::string slots = "expected a number of slots from 1 to 256, or -1 for automatic, got ";
+  EXPECT_EQ(error_of({"-np", "2147483647"}), "-np: " + slots + "'2147483647'");
+  EXPECT_EQ(error_of({"-np", "257"}), "-np: " + slots + "'257'");
+  EXPECT_EQ(options_of({"-np", "256"}).engine.slots, 256);
+  EXPECT_EQ(error_of({"-b", "2147483647"}), "-b: expected an integer from 1 to 16777216, got '2147483647'");
+  EXPECT_EQ(error_of({"-ub", "99999999999"}), "-ub: expected an integer from 0 to 16777216, got '99999999999'");
+  EXPECT_EQ(error_of({"--kv-unified-per-slot", "16777217"}),
+            "--kv-unified-per-slot: expected an integer from 0 to 16777216, got '16777217'");
+  EXPECT_EQ(error_of({"-t", "1025"}), "-t: expected an integer of at most 1024, got '1025'");
+  EXPECT_EQ(error_of({"--threads-http", "100000"}), "--threads-http: expected an integer of at most 1024, got '100000'");
+  EXPECT_EQ(error_of({"-c", "-99999999999999999999"}),
+            "-c: expected an integer from 0 to 16777216, got '-99999999999999999999'");
 }
 
 TEST(Options, SaysWhatHappensToThinking) {
@@ -213,6 +251,13 @@ TEST(Options, SaysWhatHappensToThinking) {
   EXPECT_EQ(o.chat.reasoning_effort, "high");
   EXPECT_FALSE(o.chat.preserve_reasoning);
   EXPECT_TRUE(options_of({"--reasoning", "auto"}).chat.thinking);
+  EXPECT_FALSE(usual.server.skip_chat_parsing);
+  EXPECT_TRUE(options_of({"--skip-chat-parsing"}).server.skip_chat_parsing);
+}
+
+TEST(Options, RefusesABudgetOfThinking) {
+  options_of({"--reasoning-budget", "-1"});
+  EXPECT_THAT(error_of({"--reasoning-budget", "0"}), HasSubstr("--reasoning-budget: thinking is not cut off"));
 }
 
 TEST(Options, RefusesBadEnums) {

@@ -13,6 +13,8 @@ namespace bankml::test {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
 
 class Reasoning : public GenerationFixture {
  protected:
@@ -61,6 +63,30 @@ TEST_F(Reasoning, StaysInTheContentWithoutTags) {
   generation.request.think = {};
   EXPECT_EQ(message("<think>abc</think>hello"), R"({"role":"assistant","content":"<think>abc</think>hello"})");
   EXPECT_THAT(deltas({"<think>", "a"}), ElementsAre(kRole, R"({"content":"<think>"})", R"({"content":"a"})"));
+}
+
+TEST_F(Reasoning, StaysInTheContentWhenItIsToBeHeard) {
+  generation.request.thinking = Thinking::aloud;
+  generation.request.echoed.generation_prompt = "<|im_start|>assistant\n<think>\n";
+  EXPECT_EQ(message("abc\n</think>\n\nhello"), R"({"role":"assistant","content":"<think>\nabc\n</think>\n\nhello"})");
+  EXPECT_THAT(deltas({"a", "</think>b"}),
+              ElementsAre(kRole, R"({"content":"<think>\na"})", R"({"content":"</think>b"})"));
+}
+
+// Every API's last event is the error then.
+TEST_F(Reasoning, AnAnswerThatItsTemplateDoesNotKnowFails) {
+  generation.request.think = {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"};
+  generation.request.echoed.generation_prompt = "<|start|>assistant";
+  Done one = done();
+  one.text = "hello";
+  for (const MakeFormat make : {make_chat_format, make_responses_format, make_messages_format}) {
+    EXPECT_THROW(whole(make, {one}), Error);
+    const auto format = make(generation);
+    std::string events;
+    format->append_piece(0, piece("hello", 97, 1), events);
+    EXPECT_THAT(events, Not(HasSubstr("hello")));
+    EXPECT_THROW(format->append_done(0, one, events), Error);
+  }
 }
 
 TEST_F(Reasoning, OfAContinuedMessageComesFirst) {

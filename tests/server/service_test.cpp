@@ -432,7 +432,9 @@ TEST_F(ServiceTest, FailsOnRequestWhenNoSlotIsIdle) {
   app_.service().snapshots[0].processing = true;
   EXPECT_EQ(get("/slots").status, 200);
   EXPECT_EQ(get("/slots?fail_on_no_slot=").status, 200);
-  EXPECT_EQ(error_type(get("/slots?fail_on_no_slot=1"), 503), "unavailable_error");
+  const Response refused = get("/slots?fail_on_no_slot=0");  // whatever the value
+  EXPECT_EQ(error_type(refused, 503), "unavailable_error");
+  EXPECT_THAT(refused.body, HasSubstr(R"("message":"no slot available")"));
 }
 
 TEST_F(ServiceTest, SavesRestoresAndErasesSlots) {

@@ -39,6 +39,22 @@ TEST(Bpe, MergesTheLeftmostOfEqualRanksFirst) {
   EXPECT_THAT(encode(source, "aaaaa"), ElementsAre("aa", "aa", "a"));
 }
 
+TEST(Bpe, GivesAPieceTheSameTokensWhereverItComesUp) {
+  auto source = bpe_of_bytes();
+  add_merges(source, {{"a", "b"}, {"\u0120", "ab"}});
+  add_token(source, "<x>", TokenType::control);
+  const Tokenizer tokenizer(source);
+  const std::string once = "ab ab\xff ab c<x>";  // the bad byte makes a fragment that is spelled anew
+  const auto ids = tokenizer.encode(once, false, true);
+  std::string text;
+  std::vector<TokenId> expected;
+  for (int i = 0; i < 300; ++i) {
+    text += once;
+    expected.insert(expected.end(), ids.begin(), ids.end());
+  }
+  EXPECT_EQ(tokenizer.encode(text, false, true), expected);
+}
+
 TEST(Bpe, MergesThroughTextsThatAreNoTokens) {
   auto source = bpe_of_bytes();
   source.merges = {"a b", "ab c"};

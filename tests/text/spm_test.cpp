@@ -135,6 +135,33 @@ TEST(Spm, EqualsTheNaiveLoopOnRandomVocabularies) {
   }
 }
 
+// Words recur, in one fragment and in the next: each time they give what they give alone.
+TEST(Spm, GivesAWordTheSameTokensWhereverItComesUp) {
+  VocabularySource source;
+  source.model = "llama";
+  for (const char* text : {"a", "b", "\u00e9", "\n"}) add_token(source, text);
+  for (const char* text : {"ab", "ba", "aba", "b\u00e9", "abab"}) {
+    add_token(source, text, TokenType::normal, -static_cast<float>(source.tokens.size() % 3));
+  }
+  add_token(source, "<x>", TokenType::control);
+  const std::vector<std::string> chars = {"a", "b", "\u00e9"};
+  std::mt19937 random(6);
+  std::vector<std::vector<std::string>> words(200);
+  for (auto& word : words) {
+    for (auto n = 1 + random() % 8; n > 0; --n) word.push_back(chars[random() % chars.size()]);
+  }
+  std::string text;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 5000; ++i) {
+    const auto& word = words[random() % words.size()];
+    for (const std::string& c : word) text += c;
+    const auto tokens = merge_naively(word, source);
+    expected.insert(expected.end(), tokens.begin(), tokens.end());
+    text += expected.emplace_back(i % 100 == 99 ? "<x>" : "\n");
+  }
+  EXPECT_EQ(encode(source, text), expected);
+}
+
 TEST(Spm, VeryLongRunsAreNoProblem) {
   auto source = with_tokens({{"a", -9}, {"aa", -1}, {"aaaa", -2}, {"\u2581", -9}, {"\u2581\u2581", -1}});
   source.add_space_prefix = false;

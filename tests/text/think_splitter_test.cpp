@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bankml/base/error.hpp"
+
 namespace bankml {
 namespace {
 
@@ -19,9 +21,10 @@ struct Case {
   std::string_view text, reasoning, content;
 };
 
-void expect(const ThinkTags& tags, std::string_view generation_prompt, const std::vector<Case>& cases) {
+void expect(const ThinkTags& tags, std::string_view generation_prompt, const std::vector<Case>& cases,
+            Thinking thinking = Thinking::apart) {
   for (const Case& c : cases) {
-    const ThinkSplitter::Parts parts = split_thinking(tags, generation_prompt, c.text);
+    const ThinkSplitter::Parts parts = split_thinking(ThinkSplitter(tags, generation_prompt, thinking), c.text);
     EXPECT_EQ(parts.reasoning, c.reasoning) << c.text;
     EXPECT_EQ(parts.content, c.content) << c.text;
   }
@@ -112,19 +115,100 @@ TEST(ThinkSplitter, ReadsMessagesWithChannels) {
 }
 
 // The peer answers 500.
-TEST(ThinkSplitter, TextWithoutAChannelIsContent) {
-  expect(kChannels, "<|start|>assistant", {{"he", "", "he"}});
+TEST(ThinkSplitter, TextThatIsNoChainOfMessagesIsMalformed) {
+  for (const std::string_view text :
+       {"he", " <|channel|>final<|message|>he", "analysis<|message|>th", "<|channel|>other<|message|>he",
+        "<|channel|>final <|constrain|>json<|message|>{}", "<|channel|>commentary x<|message|>he",
+        "<|start|>assistant<|channel|>final<|message|>he", "<|channel|>analysis<|message|>th<|end|>he",
+        "<|channel|>analysis<|message|>th<|end|>\n<|start|>assistant<|channel|>final<|message|>he",
+        "<|channel|>analysis<|message|>th<|end|><|start|>user<|message|>he",
+        "<|channel|>commentary<|message|>co<|end|><|start|>assistantx"}) {
+    for (const Thinking thinking : {Thinking::apart, Thinking::aloud}) {
+      EXPECT_THROW(split_thinking(ThinkSplitter(kChannels, "<|start|>assistant", thinking), text), Error) << text;
+    }
+  }
 }
 
-TEST(ThinkSplitter, GivesWhatIsCertainAtOnce) {
-  ThinkSplitter splitter(kLines, "");
+TEST(ThinkSplitter, NothingIsReadBehindTheFinalMessage) {
+  expect(kChannels, "<|start|>assistant",
+         {{"<|channel|>final<|message|>he<|end|>junk", "", "he"},
+          {"<|channel|>final<|message|>he<|end|><|start|>assistant<|channel|>analysis<|message|>th", "", "he"},
+          {"<|channel|>final<|message|>he<|en", "", "he"}});
+}
+
+TEST(ThinkSplitter, MessagesToToolsAreNotRead) {
+  expect(
+      kChannels, "<|start|>assistant",
+      {{"<|channel|>analysis<|message|>th<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+        "<|constrain|>json<|message|>{}",
+        "th", ""},
+       {"<|channel|>analysis to=browser<|message|>x", "", "<|channel|>analysis to=browser<|message|>x"},
+       {" to=functions.f<|channel|>commentary<|message|>{}", "", " to=functions.f<|channel|>commentary<|message|>{}"}});
+}
+
+TEST(ThinkSplitter, MessagesThatWereCutOffAreReadAsFarAsTheyGo) {
+  expect(kChannels, "<|start|>assistant",
+         {{"<|channel|>fin", "", "<|channel|>fin"},
+          {"<|channel|>final<|message|>", "", "<|channel|>final<|message|>"},
+          {"<|channel|>commentary<|message|>co", "", "co"},
+          {"<|channel|>analysis<|message|>th<|en", "th", ""},
+          {"<|channel|>analysis<|message|>th<|end|><|start|>assist", "th", ""},
+          {"<|channel|>analysis<|message|>th<|end|><|start|>assistant<|channel|>fi", "th", ""},
+          {"<|channel|>analysis<|message|>th<|start|>assistant<|channel|>final<|message|>x",
+           "th<|start|>assistant<|channel|>final<|message|>x", ""}});
+}
+
+TEST(ThinkSplitter, AContinuedMessageBeginsOnItsChannel) {
+  constexpr std::string_view kContinued =
+      "<|start|>assistant<|channel|>analysis<|message|>rea<|end|><|start|>assistant<|channel|>final<|message|>";
+  expect(kChannels, kContinued, {{"he", "rea", "he"}});
+  expect(kChannels, "<|start|>assistant<|channel|>analysis<|message|>rea", {{"son", "reason", ""}});
+  expect(kChannels, kContinued, {{"he", "", "<|channel|>analysis<|message|>rea<|end|>he"}}, Thinking::aloud);
+}
+
+TEST(ThinkSplitter, ThinkingAloudStaysInTheContent) {
+  expect(kLines, "<|im_start|>assistant\n",
+         {{"<think>\nabc\n</think>\n\nhello", "", "<think>\nabc\n</think>\n\nhello"},
+          {"  <think>abc</think>hi you", "", "<think>abc</think>hi you"},
+          {"\n\n  \n", "", "\n\n  \n"}},
+         Thinking::aloud);
+  expect(kPlain, kOpened, {{"abc</think>hello", "", "<think>\nabc</think>hello"}}, Thinking::aloud);
+  expect(kChannels, "<|start|>assistant",
+         {{"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>co<|end|>"
+           "<|start|>assistant<|channel|>final<|message|>he",
+           "", "<|channel|>analysis<|message|>a<|end|>cohe"}},
+         Thinking::aloud);
+}
+
+TEST(ThinkSplitter, UnparsedIsAllThatTheModelWrote) {
+  expect(kPlain, kOpened, {{"abc</think>hello", "", "abc</think>hello"}}, Thinking::unparsed);
+  expect(kLines, "", {{"  <think>abc</think>hi", "", "<think>abc</think>hi"}}, Thinking::unparsed);
+  expect(kChannels, "<|start|>assistant", {{"<|channel|>final<|message|>he", "", "<|channel|>final<|message|>he"}},
+         Thinking::unparsed);
+}
+
+std::string log_of(ThinkSplitter splitter, const std::vector<std::string_view>& pieces) {
   std::string log;
-  for (const std::string_view piece :
-       {"<thi", "nk>", "\n", "\n", "  a", "b", "\n", "</th", " x", "</think", ">", "\n", "\n", "he", "</think>"}) {
+  for (const std::string_view piece : pieces) {
     const ThinkSplitter::Parts parts = splitter.add(piece);
     log += "[" + parts.reasoning + "|" + parts.content + "]";
   }
-  EXPECT_EQ(log, "[|][|][|][|][\n  a|][b|][\n|][|][</th x|][|][|][|][|][|he][|</think>]");
+  return log;
+}
+
+TEST(ThinkSplitter, GivesWhatIsCertainOfMessagesAtOnce) {
+  const std::vector<std::string_view> pieces = {
+      "<|channel",         "|>anal",     "ysis<|",           "message|>", "th ", "in<|", "end|><|s",
+      "tart|>assistant<|", "channel|>f", "inal<|message|>H", "e"};
+  EXPECT_EQ(log_of(ThinkSplitter(kChannels, "<|start|>assistant"), pieces), "[|][|][|][|][th |][in|][|][|][|][|H][|e]");
+  EXPECT_EQ(log_of(ThinkSplitter(kChannels, "<|start|>assistant", Thinking::aloud), pieces),
+            "[|][|<|channel|>anal][|ysis<|][|message|>][|th ][|in<|][|end|>][|][|][|H][|e]");
+}
+
+TEST(ThinkSplitter, GivesWhatIsCertainAtOnce) {
+  EXPECT_EQ(log_of(ThinkSplitter(kLines, ""), {"<thi", "nk>", "\n", "\n", "  a", "b", "\n", "</th", " x", "</think",
+                                               ">", "\n", "\n", "he", "</think>"}),
+            "[|][|][|][|][\n  a|][b|][\n|][|][</th x|][|][|][|][|][|he][|</think>]");
 }
 
 TEST(ThinkSplitter, OnePieceCanHoldBoth) {

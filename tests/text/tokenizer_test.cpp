@@ -272,7 +272,7 @@ TEST(Tokenizer, KnowsInfillTokensWhenThereAreThree) {
   EXPECT_EQ(infill->prefix, prefix);
   EXPECT_EQ(infill->suffix, suffix);
   EXPECT_EQ(infill->middle, middle);
-  EXPECT_FALSE(infill->pad);
+  EXPECT_FALSE(infill->repository);
 }
 
 TEST(Tokenizer, KnowsItsNewline) {

@@ -1,7 +1,7 @@
 #pragma once
 // Log lines, to stderr unless configured otherwise, one per call, safe from any thread, in fmt's syntax:
 // log_info("loaded {} tensors", n). Nothing here fails: a line that can't be made or written (no memory, a full disk)
-// is lost.
+// is lost. Control characters and bytes that are no UTF-8 come out as \xHH: whatever a client sends, a call is one line.
 #include <fmt/core.h>
 
 #include <optional>
@@ -26,7 +26,8 @@ struct LogOptions {
   std::string file = {};            // lines go there as well; "": nowhere else
   std::optional<bool> colors = {};  // unset: where stderr is a terminal
   bool level = true, time = true;   // in front of each line
-  bool json_lines = false;          // one JSON object a line, on stdout instead of stderr
+  // One JSON object a line, on stdout instead of stderr; what is no UTF-8 becomes U+FFFD.
+  bool json_lines = false;
 };
 // Before other threads log. Throws Error(io) if the file can't be opened.
 void configure_log(const LogOptions& options);

@@ -1,13 +1,17 @@
 #pragma once
-// Memory put aside for the moment when there is none: what then has to go on (queue entries, error answers) is small.
+// Memory put aside for the moment when there is none: what then has to go on (queue entries, error answers, the ends of
+// connections) is small. The daemon's operator new turns to it when the system has no memory. Any thread, nothing fails.
+#include <cstddef>
 
 namespace bankml {
 
-// From here on an operator new that finds no memory gives the reserve back to the system and tries once more, before it
-// throws std::bad_alloc. Once, before other threads start.
-void install_memory_reserve();
+// `bytes` of the reserve, aligned for any type; nullptr if that is more than 4 KiB, or if nothing is left.
+void* allocate_reserved(std::size_t bytes) noexcept;
 
-// Takes the reserve again if it has been used, and if there is memory for it. Any thread; costs next to nothing.
-void refill_memory_reserve() noexcept;
+// Gives back what allocate_reserved() gave; false if `piece` is not of the reserve.
+bool release_reserved(void* piece) noexcept;
+
+// Whether half of the reserve is in use and the system still has no memory: better to turn down what is new.
+bool memory_is_short() noexcept;
 
 }  // namespace bankml

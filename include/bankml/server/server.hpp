@@ -53,6 +53,7 @@ struct ServerOptions {
   int batch = 2048;                                   // tokens of a step: limits how much of a file infill sees
   bool suffix_first_infill = false;                   // the order of infill's parts
   std::string reasoning_format = "deepseek";          // of chats: "none" leaves the thinking in the content
+  bool skip_chat_parsing = false;                     // all that a model writes is content, its thinking too
   CompletionParams defaults;                          // of the request fields
 };
 

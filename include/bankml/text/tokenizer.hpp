@@ -25,7 +25,7 @@ struct VocabularySource {
   std::vector<std::int32_t> types;  // TokenType values, as long as tokens, or empty (all normal)
   std::vector<std::string> merges;  // BPE: "left right", rank = index
   std::vector<TokenId> suppress_tokens;
-  std::optional<std::uint32_t> bos, eos, eot, eom, unk, sep, pad;
+  std::optional<std::uint32_t> bos, eos, eot, eom;
   std::optional<std::uint32_t> fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep;
   std::optional<bool> add_bos, add_eos, add_space_prefix;
 };
@@ -61,7 +61,7 @@ class Tokenizer {
   std::optional<TokenId> bos() const, eos() const, eot() const, newline() const;
   struct Infill {  // present when prefix, suffix and middle tokens exist
     TokenId prefix, suffix, middle;
-    std::optional<TokenId> pad, repository, separator;
+    std::optional<TokenId> repository, separator;
   };
   std::optional<Infill> infill() const;
   bool adds_bos() const noexcept;

@@ -1,4 +1,4 @@
-#include "bankml/text/utf8.hpp"
+#include "bankml/base/utf8.hpp"
 
 #include <algorithm>
 
