@@ -30,7 +30,6 @@ const bankml::Tokenizer& tokenizer() {
     source.scores.assign(source.tokens.size(), 0.0f);
     source.bos = 1;
     source.eos = 2;
-    source.unk = 0;
     return bankml::Tokenizer(std::move(source));
   }();
   return instance;

@@ -136,8 +136,8 @@ std::string model_name(const testing::TestParamInfo<std::string>& info) {
 using FloatModels = Recorded;
 INSTANTIATE_TEST_SUITE_P(, FloatModels, testing::Values("tiny-llama-F16.gguf", "tiny-llama-BF16.gguf"), model_name);
 
-// Rounded to bfloat16, an activation moves by a 256th where a sum falls to the other side: the peer's own runs are
-// 0.033 apart.
+// Both round activations to bfloat16 before a product, so one moves by a 256th where a sum falls to the other side:
+// the peer's own runs are 0.033 apart. With a cache of floats 0.01 holds (FloatCache).
 TEST_P(FloatModels, ContinueAsRecorded) {
   const bool rounds_coarsely = GetParam() == "tiny-llama-BF16.gguf";
   constexpr float kBfloat16Spread = 0.033f;
@@ -158,11 +158,14 @@ INSTANTIATE_TEST_SUITE_P(, QuantisedModels,
                                          "tiny-olmo2-Q8_0.gguf", "tiny-mixtral-Q8_0.gguf", "tiny-qwen3moe-Q8_0.gguf"),
                          model_name);
 
-// The peer's runs share its accumulators of halves behind V, ours are floats (see FloatCache): hence some more than its
-// own spread. Measured: at most 1.83 spreads (Q5_1), 1.57 (Q3_K), below 1.5 for all others.
-TEST_P(QuantisedModels, StayWithinTwoSpreads) {
+// The peer's runs share its accumulators of halves behind V, cell after cell; ours are floats of many lanes (see
+// FloatCache), so two models come a little farther than the rest: 1.57 (Q3_K) and 1.54 spreads (Q5_1). Rounding alone
+// doesn't follow the peer: with outputs of attention rounded to half others do so instead (1.76, 1.58), and only one
+// chain of additions over all cells, which no GPU can afford, would give its bits.
+TEST_P(QuantisedModels, StayNearThePeersOwnSpread) {
+  const bool far = GetParam() == "tiny-llama-Q3_K.gguf" || GetParam() == "tiny-llama-Q5_1.gguf";
   const float worst = worst_of_recordings(false);
-  EXPECT_LE(worst, 2.0f * spread());
+  EXPECT_LE(worst, (far ? 1.6f : 1.5f) * spread());
 }
 
 // How far apart the CPU backend and the kernels are over the same tokens, the CPU backend's likeliest ones.
