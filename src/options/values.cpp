@@ -48,7 +48,8 @@ int to_int(const std::string& text, int least, int most) {
   try {
     value = std::stoll(text);
   } catch (const std::out_of_range&) {
-    value = trimmed(text).starts_with('-') ? std::numeric_limits<long long>::min() : std::numeric_limits<long long>::max();
+    value =
+        trimmed(text).starts_with('-') ? std::numeric_limits<long long>::min() : std::numeric_limits<long long>::max();
   } catch (const std::invalid_argument&) {
     bad_value("an integer", text);
   }

@@ -19,7 +19,7 @@ namespace bankml {
 
 int to_int(const std::string& text, int least = std::numeric_limits<int>::min(),
            int most = std::numeric_limits<int>::max());
-int to_threads(const std::string& text);     // at most 1024; below 1: as many as the machine has
+int to_threads(const std::string& text);         // at most 1024; below 1: as many as the machine has
 std::uint32_t to_seed(const std::string& text);  // -1 is 0xFFFFFFFF
 float to_float(const std::string& text);         // finite
 float to_positive(const std::string& text);      // finite and above 0

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <boost/json/array.hpp>
+#include <boost/json/serialize.hpp>
 
+#include "base/printable.hpp"
 #include "server/fields.hpp"
 #include "server/prompt.hpp"
 
@@ -38,6 +40,29 @@ bool is_true(const Fields& fields, std::string_view name) {
   return value != nullptr && value->is_bool() && value->get_bool();
 }
 
+bool is_schema_type(const boost::json::value& type) {
+  static constexpr std::array<std::string_view, 7> kTypes = {"string", "number", "integer", "boolean",
+                                                             "array",  "object", "null"};
+  if (const auto* several = type.if_array()) return std::ranges::all_of(*several, is_schema_type);
+  const auto* name = type.if_string();
+  return name != nullptr && std::ranges::find(kTypes, std::string_view(*name)) != kTypes.end();
+}
+
+// A schema that none can be: its outermost level is looked at, and its members are not.
+void check_schema(const Fields& holder) {
+  const auto* schema = holder.find("schema");
+  if (schema == nullptr) return;
+  if (!schema->is_object()) {
+    throw_invalid(
+        fmt::format("field 'response_format': expected an object as schema, got {}", json_type_name(*schema)));
+  }
+  const auto* type = Fields(schema->get_object()).find("type");
+  if (type != nullptr && !is_schema_type(*type)) {
+    throw_invalid(fmt::format("field 'response_format': expected a type of JSON Schema in the schema, got {}",
+                              printable(boost::json::serialize(*type))));
+  }
+}
+
 // The type of output that is asked for, "" if any text will do.
 std::string_view response_format(const Fields& fields) {
   const auto* format = fields.find("response_format");
@@ -47,6 +72,10 @@ std::string_view response_format(const Fields& fields) {
   if (type != "json_object" && type != "json_schema") {
     throw_invalid(
         fmt::format("field 'response_format': expected type text, json_object or json_schema, got '{}'", type));
+  }
+  check_schema(Fields(format->get_object()));
+  if (const auto* named = Fields(format->get_object()).find("json_schema"); named != nullptr && named->is_object()) {
+    check_schema(Fields(named->get_object()));
   }
   return type;
 }

@@ -72,7 +72,9 @@ TEST_F(Log, ATextWithLineEndsIsStillOneLine) {
 
 TEST_F(Log, TerminalSequencesAndBytesThatAreNoUtf8AreSpelledOut) {
   configure_log({.file = file_, .level = false, .time = false});
-  log_info("{}", "\x1B[2J \x7F \xC2\x9B" "1m \xFF caf\xC3\xA9");
+  log_info("{}",
+           "\x1B[2J \x7F \xC2\x9B"
+           "1m \xFF caf\xC3\xA9");
   EXPECT_EQ(written(), "\\x1b[2J \\x7f \\xc2\\x9b1m \\xff caf\xC3\xA9\n");
 }
 

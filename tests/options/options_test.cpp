@@ -234,7 +234,8 @@ TEST(Options, NamesTheLimitOfSizesThatNoMachineHas) {
   EXPECT_EQ(error_of({"--kv-unified-per-slot", "16777217"}),
             "--kv-unified-per-slot: expected an integer from 0 to 16777216, got '16777217'");
   EXPECT_EQ(error_of({"-t", "1025"}), "-t: expected an integer of at most 1024, got '1025'");
-  EXPECT_EQ(error_of({"--threads-http", "100000"}), "--threads-http: expected an integer of at most 1024, got '100000'");
+  EXPECT_EQ(error_of({"--threads-http", "100000"}),
+            "--threads-http: expected an integer of at most 1024, got '100000'");
   EXPECT_EQ(error_of({"-c", "-99999999999999999999"}),
             "-c: expected an integer from 0 to 16777216, got '-99999999999999999999'");
 }

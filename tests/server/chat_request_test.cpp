@@ -43,6 +43,11 @@ TEST_F(ChatRequestTest, ChecksWhatOnlyChatsHaveWhereNothingIsGeneratedToo) {
   refused(R"("top_logprobs":2)", ErrorKind::invalid_request, "top_logprobs");
   refused(R"("logprobs":false,"top_logprobs":2)", ErrorKind::invalid_request, "top_logprobs");
   refused(R"("response_format":{"type":"zz"})", ErrorKind::invalid_request, "got 'zz'");
+  refused(R"("response_format":{"type":"json_object","schema":123})", ErrorKind::invalid_request,
+          "an object as schema");
+  refused(R"("response_format":{"type":"json_object","schema":{"type":7}})", ErrorKind::invalid_request, "got '7'");
+  refused(R"("response_format":{"type":"json_schema","json_schema":{"schema":{"type":["string","zz"]}}})",
+          ErrorKind::invalid_request, "zz");
   refused(R"("tool_choice":"zz")", ErrorKind::invalid_request, "got 'zz'");
   refused(R"("reasoning_format":"zz")", ErrorKind::internal, "reasoning_format");
   refused(R"("json_schema":{},"grammar":"root ::= x")", ErrorKind::internal, "json_schema");

@@ -1,7 +1,8 @@
 #pragma once
 // Log lines, to stderr unless configured otherwise, one per call, safe from any thread, in fmt's syntax:
 // log_info("loaded {} tensors", n). Nothing here fails: a line that can't be made or written (no memory, a full disk)
-// is lost. Control characters and bytes that are no UTF-8 come out as \xHH: whatever a client sends, a call is one line.
+// is lost. Control characters and bytes that are no UTF-8 come out as \xHH: whatever a client sends, a call is one
+// line.
 #include <fmt/core.h>
 
 #include <optional>

@@ -1,6 +1,7 @@
 #pragma once
 // Memory put aside for the moment when there is none: what then has to go on (queue entries, error answers, the ends of
-// connections) is small. The daemon's operator new turns to it when the system has no memory. Any thread, nothing fails.
+// connections) is small. The daemon's operator new turns to it when the system has no memory. Any thread, nothing
+// fails.
 #include <cstddef>
 
 namespace bankml {
