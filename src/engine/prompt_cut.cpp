@@ -4,20 +4,20 @@
 
 namespace bankml {
 
-PromptCut cut_prompt(std::int64_t total, std::int64_t done, std::int64_t room, int batch, int ubatch,
-                     const CutPoints& cuts) noexcept {
+std::int64_t cut_prompt(std::int64_t total, std::int64_t done, std::int64_t room, int batch, int ubatch,
+                        const CutPoints& cuts) noexcept {
   constexpr int kShortRest = 4;  // tokens after the last cut; the one before leaves a forward pass more
-  PromptCut cut{std::min(total, done + room), false};
-  if (!cuts.wanted) return cut;
+  std::int64_t end = std::min(total, done + room);
+  if (!cuts.wanted) return end;
   const auto end_at = [&](std::int64_t border) {
-    if (border > done && border <= cut.end) cut = {border, true};
+    if (border > done && border <= end) end = border;
   };
   for (const int rest : {std::min(batch, kShortRest + ubatch), std::min(batch, kShortRest)}) end_at(total - rest);
   for (const std::int32_t start : cuts.user_messages) {
     const bool far = cuts.newest < 0 || start > cuts.newest + cuts.min_step;
     if (far || start == cuts.user_messages.back()) end_at(start);
   }
-  return cut;
+  return end;
 }
 
 std::size_t next_pass(std::span<BatchRow> rows, int ubatch, bool one_stream, std::vector<BatchRow>& scratch) {

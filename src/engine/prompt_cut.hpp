@@ -9,11 +9,6 @@
 
 namespace bankml {
 
-struct PromptCut {
-  std::int64_t end = 0;    // tokens of the prompt that are done after the step
-  bool ends_step = false;  // nothing else joins this step
-};
-
 // Where checkpoints are wanted. None: plain attention needs no cuts.
 struct CutPoints {
   bool wanted = false;                               // before the last rows of a prompt
@@ -22,9 +17,10 @@ struct CutPoints {
   std::int64_t min_step = 0;
 };
 
-// The step of a prompt of `total` tokens of which `done` are evaluated, with room for `room` more rows.
-PromptCut cut_prompt(std::int64_t total, std::int64_t done, std::int64_t room, int batch, int ubatch,
-                     const CutPoints& cuts) noexcept;
+// Tokens that are done after the next step of a prompt of `total` tokens of which `done` are evaluated, with room for
+// `room` more rows. Where a cut leaves room, prompts of other slots may join the step.
+std::int64_t cut_prompt(std::int64_t total, std::int64_t done, std::int64_t room, int batch, int ubatch,
+                        const CutPoints& cuts) noexcept;
 
 // Takes the rows of the next forward pass, at most `ubatch`, to the front of `rows` and returns their number. With one
 // KV stream these are the first ones. With a stream for each sequence the peer takes equally many of each sequence, of

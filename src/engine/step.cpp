@@ -24,16 +24,16 @@ void Engine::Impl::form_batch() {
     if (!slot.run || slot.run->generating || slot.run->waits_for != 0) continue;
     const std::vector<TokenId>& prompt = slot.run->job->prompt;
     const std::size_t from = slot.tokens.size();
-    const PromptCut cut = cut_prompt(std::ssize(prompt), static_cast<std::int64_t>(from),
-                                     static_cast<std::int64_t>(room), options.batch, options.ubatch, cut_points(slot));
-    guard(slot, [&] { make_checkpoint(slot, cut.end); });
+    const std::int64_t end =
+        cut_prompt(std::ssize(prompt), static_cast<std::int64_t>(from), static_cast<std::int64_t>(room), options.batch,
+                   options.ubatch, cut_points(slot));
+    guard(slot, [&] { make_checkpoint(slot, end); });
     if (!slot.run) continue;
-    const std::size_t to = static_cast<std::size_t>(cut.end);
+    const std::size_t to = static_cast<std::size_t>(end);
     for (std::size_t i = from; i < to; ++i) {
       rows.push_back({prompt[i], static_cast<std::int32_t>(i), slot.id, i + 1 == prompt.size()});
     }
     room -= to - from;
-    if (cut.ends_step) break;
   }
 }
 

@@ -168,7 +168,7 @@ ChatRequest parse_chat_request(const RouteContext& context, const boost::json::o
   const bool asked_to_continue = continues != nullptr && !(continues->is_bool() && !continues->get_bool());
   chat.completion.streams_prefill = !asked_to_continue || is_true(fields, "echo");
   chat.completion.prefill = std::move(rendered.prefill);
-  chat.completion.echoed.generation_prompt = std::move(rendered.generation_prompt);
+  chat.completion.echoed.generation_prompt = std::move(rendered.generation_prompt) + chat.completion.prefill;
   refuse_budget(fields, rendered.think);
   chat.completion.think = std::move(rendered.think);
   if (context.options.skip_chat_parsing) {

@@ -7,8 +7,11 @@
 namespace bankml {
 namespace {
 
+// The text that is being continued stands at the end of the generation prompt, but is read as part of the answer.
 ThinkSplitter splitter_of(const CompletionRequest& request) {
-  return ThinkSplitter(request.think, request.echoed.generation_prompt, request.thinking);
+  std::string_view opening = request.echoed.generation_prompt;
+  if (opening.ends_with(request.prefill)) opening.remove_suffix(request.prefill.size());
+  return ThinkSplitter(request.think, opening, request.thinking);
 }
 
 }  // namespace
@@ -19,7 +22,7 @@ ChatDelta ChatText::append(std::string_view piece) {
   ChatDelta delta;
   if (!std::exchange(begun_, true)) {
     ThinkSplitter::Parts continued = splitter_.add(request_.prefill);
-    if (request_.streams_prefill) delta = {std::move(continued.reasoning), std::move(continued.content)};
+    (request_.streams_prefill ? delta : unshown_) = {std::move(continued.reasoning), std::move(continued.content)};
   }
   const ThinkSplitter::Parts parts = splitter_.add(piece);
   delta.reasoning += parts.reasoning;

@@ -23,12 +23,15 @@ class ChatText {
   bool begun() const noexcept { return begun_; }
   // What a piece adds. The first one brings the text that is being continued.
   ChatDelta append(std::string_view piece);
+  // What the answer begins with and no delta had.
+  const ChatDelta& unshown() const noexcept { return unshown_; }
   // After the last piece. Throws Error(internal), as the peer answers 500, if all that was no answer by the template.
   void finish() const;
 
  private:
   const CompletionRequest& request_;
   ThinkSplitter splitter_;
+  ChatDelta unshown_;
   bool begun_ = false;
 };
 

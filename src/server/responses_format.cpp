@@ -196,8 +196,10 @@ class ResponsesFormat final : public AnswerFormat {
     events.add("response.output_text.delta", {{"item_id", answer.message_id}, {"delta", delta.content}});
   }
 
-  static void add_closing(const Answer& answer, EventList& events) {
-    const ChatDelta& said = answer.said;
+  static void add_closing(Answer& answer, EventList& events) {
+    ChatDelta& said = answer.said;
+    if (!said.reasoning.empty()) said.reasoning.insert(0, answer.text.unshown().reasoning);
+    if (!said.content.empty()) said.content.insert(0, answer.text.unshown().content);
     if (!said.reasoning.empty()) {
       events.add("response.output_item.done", {{"item", reasoning_item(answer.reasoning_id, said.reasoning)}});
     }

@@ -15,7 +15,7 @@ std::vector<std::int64_t> steps(std::int64_t total, std::int64_t cached, bool cu
                                 int ubatch = 512) {
   std::vector<std::int64_t> lengths;
   for (std::int64_t done = cached; done < total;) {
-    const std::int64_t end = cut_prompt(total, done, batch, batch, ubatch, {.wanted = cut}).end;
+    const std::int64_t end = cut_prompt(total, done, batch, batch, ubatch, {.wanted = cut});
     lengths.push_back(end - done);
     done = end;
   }
@@ -54,26 +54,18 @@ TEST(PromptCut, FillsTheBatchOfAModelWithoutAWindow) {
   EXPECT_THAT(steps(100, 0, false, 32, 32), ElementsAre(32, 32, 32, 4));
 }
 
-TEST(PromptCut, EndsTheStepOnlyAtABorder) {
-  EXPECT_TRUE(cut_prompt(20, 0, 2048, 2048, 512, {.wanted = true}).ends_step);
-  EXPECT_FALSE(cut_prompt(20, 16, 2048, 2048, 512, {.wanted = true}).ends_step);
-  EXPECT_TRUE(cut_prompt(20, 0, 16, 2048, 512, {.wanted = true}).ends_step);
-  EXPECT_FALSE(cut_prompt(20, 0, 15, 2048, 512, {.wanted = true}).ends_step);
-  EXPECT_FALSE(cut_prompt(20, 0, 2048, 2048, 512, {}).ends_step);
-}
-
 // A chat of llama-server b11192: 53 tokens, the only message of the user starts at token 20.
 TEST(PromptCut, EndsAStepBeforeTheLastMessageOfTheUser) {
   const std::vector<std::int32_t> starts = {20};
-  EXPECT_EQ(cut_prompt(53, 0, 2048, 2048, 512, {true, starts, -1, 8192}).end, 20);
-  EXPECT_EQ(cut_prompt(53, 20, 2048, 2048, 512, {true, starts, -1, 8192}).end, 49);
+  EXPECT_EQ(cut_prompt(53, 0, 2048, 2048, 512, {true, starts, -1, 8192}), 20);
+  EXPECT_EQ(cut_prompt(53, 20, 2048, 2048, 512, {true, starts, -1, 8192}), 49);
 }
 
 TEST(PromptCut, PassesOverAMessageOfTheUserThatIsCloseToTheNewestCheckpoint) {
   const std::vector<std::int32_t> starts = {20, 71, 200};
-  EXPECT_EQ(cut_prompt(900, 48, 2048, 2048, 64, {true, starts, 49, 100}).end, 200);
-  EXPECT_EQ(cut_prompt(900, 48, 2048, 2048, 64, {true, starts, 49, 0}).end, 71) << "more than the minimum step away";
-  EXPECT_EQ(cut_prompt(900, 48, 2048, 2048, 64, {true, starts, -1, 8192}).end, 71) << "there is no checkpoint";
+  EXPECT_EQ(cut_prompt(900, 48, 2048, 2048, 64, {true, starts, 49, 100}), 200);
+  EXPECT_EQ(cut_prompt(900, 48, 2048, 2048, 64, {true, starts, 49, 0}), 71) << "more than the minimum step away";
+  EXPECT_EQ(cut_prompt(900, 48, 2048, 2048, 64, {true, starts, -1, 8192}), 71) << "there is no checkpoint";
 }
 
 std::vector<BatchRow> rows_of(const std::vector<std::pair<std::int32_t, int>>& parts) {

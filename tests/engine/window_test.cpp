@@ -55,6 +55,30 @@ TEST(Window, GoesBackToACheckpointWhereTheWindowIsGone) {
   EXPECT_THAT(cached(fixture, {100, 150, 205, 305}), ElementsAre(0, 100, 150, 205));
 }
 
+// Of 69 tokens in slot 0 llama-server b11192 evaluates 1, 64 and 4, and the prompt of slot 1 beside them: who has more
+// tokens ends later.
+TEST(Window, APromptOfAnotherSlotJoinsAStepThatACheckpointCutShort) {
+  EngineOptions two_slots = options(2048, 64);
+  two_slots.slots = 2;
+  two_slots.context = 1024;
+  EngineFixture fixture(two_slots, kModel);
+  std::vector<int> ended;
+  std::promise<void> all;
+  std::vector<Submission> submissions;
+  for (const int length : {20, 69}) {  // the first takes slot 1
+    Submission one{text(length), {std::make_shared<const CompletionParams>(params())}, {}};
+    one.sinks.push_back([&, length](JobEvent&& event) {
+      if (!std::holds_alternative<Done>(event)) return;
+      ended.push_back(length);
+      if (ended.size() == 2) all.set_value();
+    });
+    submissions.push_back(std::move(one));
+  }
+  fixture.engine().submit(std::move(submissions));
+  all.get_future().wait();
+  EXPECT_THAT(ended, ElementsAre(20, 69));
+}
+
 // R12 of docs/prompt-cache.md: a checkpoint of 16 tokens gives back 15.
 TEST(Window, ACheckpointGivesBackAllItsTokensButOne) {
   EngineFixture fixture(options(2048, 512), kModel);

@@ -99,6 +99,19 @@ TEST_F(Reasoning, OfAContinuedMessageComesFirst) {
   EXPECT_THAT(deltas({"h", "e"}), ElementsAre(kRole, R"({"content":"h"})", R"({"content":"e"})"));
 }
 
+// llama-server b11192 leaves it out of the deltas only.
+TEST_F(Reasoning, TheLastEventsOfAResponseHaveTheContinuedText) {
+  generation.request.prefill = "pre";
+  generation.request.echoed.generation_prompt = "<|im_start|>assistant\n<think>\nrea\n</think>\n\npre";
+  generation.request.streams_prefill = false;
+  const auto format = make_responses_format(generation);
+  std::string events;
+  format->append_piece(0, piece("he", 97, 1), events);
+  EXPECT_THAT(events, HasSubstr(R"("delta":"he")"));
+  format->append_done(0, done(), events);
+  EXPECT_THAT(events, HasSubstr(R"("text":"prehe"})"));
+}
+
 TEST_F(Reasoning, MayItselfBeContinued) {
   generation.request.echoed.generation_prompt = "<|im_start|>assistant\n<think>\nrea";
   EXPECT_EQ(message("x</think>he"), R"({"role":"assistant","content":"he","reasoning_content":"reax"})");

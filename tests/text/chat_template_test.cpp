@@ -301,7 +301,7 @@ TEST(ChatTemplate, LeavesTheGenerationPromptOutWhenAsked) {
   const RenderedPrompt prompt = ChatTemplate(kPlain).render(
       object(R"({"messages": [{"role": "user", "content": "u"}], "add_generation_prompt": false})"));
   EXPECT_EQ(prompt.text, "<user:u>");
-  EXPECT_EQ(prompt.generation_prompt, "");
+  EXPECT_EQ(prompt.generation_prompt, "GEN") << "the peer reads answers as if it had been there";
   EXPECT_EQ(
       render(
           kPlain,

@@ -254,12 +254,11 @@ struct ChatTemplate::Impl {
     RenderedPrompt prompt;
     prompt.think = think;
     prompt.text = render_text(chat, variables, false);
-    if (!chat.add_generation_prompt && !chat.continued) return prompt;
     std::string with_generation = render_text(chat, variables, true);
     prompt.generation_prompt = added_to(with_generation, prompt.text);
     if (chat.continued) {
       continue_message(*chat.continued, chat.continuation, prompt);
-    } else {
+    } else if (chat.add_generation_prompt) {
       prompt.text = std::move(with_generation);
     }
     return prompt;
