@@ -22,20 +22,24 @@ def stream_events(response):
 
 
 def first_log_probabilities(event):
-    """Of the likeliest first tokens, by id; nothing if the event doesn't tell them."""
-    if isinstance(event[0], list):  # a chat
+    """Of the likeliest first tokens, by id; nothing if the event doesn't tell them.
+
+    An event of a stream that comes late, since the text so far ended within a character, tells of its last token only.
+    """
+    if isinstance(event[0], list):  # a chat, whose events have no number: one that begins within a character may be late
         entries = (event[0][2] or {}).get("content") or []
-        return {p["id"]: p["logprob"] for p in entries[0]["top_logprobs"]} if entries else {}
-    tokens, entries = event[1], event[8] or []
-    first = tokens and entries and tokens[0] == entries[0]["id"]
+        first = entries and entries[0]["bytes"] and entries[0]["bytes"][0] < 0x80
+    else:
+        tokens, entries = event[1], event[8] or []
+        first = tokens and entries and tokens[0] == entries[0]["id"] and event[6] == len(tokens)
     return {p["id"]: p["logprob"] for p in entries[0]["top_logprobs"]} if first else {}
 
 
 def distance(expected, got):
-    """How far apart two answers begin: the largest difference of a log-probability of the first token, 0 if neither tells."""
+    """How far apart two answers begin: the largest difference of a log-probability of the first token, 0 if not both tell."""
     # A chat's stream begins with an event without text.
     pairs = [(first_log_probabilities(e), first_log_probabilities(g)) for e, g in list(zip(expected, got))[:2]]
-    a, b = next((pair for pair in pairs if pair[0]), ({}, {}))
+    a, b = next((pair for pair in pairs if pair[0] and pair[1]), ({}, {}))
     common = a.keys() & b.keys()
     if len(common) * 2 < len(a):
         return float("inf")

@@ -144,8 +144,8 @@ struct Slot {
   std::shared_ptr<const SlotTexts> last_texts;  // where snapshots are to have them
   bool had_task = false;
   bool has_next_token = true;  // as the peer lists it: until a run ends by itself, whatever is refused after that
-  int hits = 0;                 // of its conversation in the prompt cache
-  bool from_cache = false;      // its state came from there for the job that starts now
+  int hits = 0;                // of its conversation in the prompt cache
+  bool from_cache = false;     // its state came from there for the job that starts now
 
   void note_release() noexcept {
     released = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();

@@ -52,7 +52,7 @@ ServiceManager::~ServiceManager() {
 }
 
 void ServiceManager::status(std::string_view text) const {
-  send(fmt::format("STATUS={}", text));
+  send(fmt::format("STATUS={}", text), MSG_DONTWAIT);
 }
 void ServiceManager::ready(std::string_view text) const {
   send(fmt::format("READY=1\nSTATUS={}", text));
@@ -64,7 +64,7 @@ void ServiceManager::reloading() const {
                    static_cast<long long>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000));
 }
 void ServiceManager::stopping(std::string_view text) const {
-  send(fmt::format("STOPPING=1\nSTATUS={}", text));
+  send(fmt::format("STOPPING=1\nSTATUS={}", text), MSG_DONTWAIT);
 }
 
 std::function<void()> ServiceManager::watchdog() const {
@@ -76,18 +76,19 @@ std::function<void()> ServiceManager::watchdog() const {
     const auto now = Clock::now();
     if (now - last < watchdog_ / kShare) return;
     last = now;
-    send("WATCHDOG=1");
+    send("WATCHDOG=1", MSG_DONTWAIT);
   };
 }
 
 // A manager that does not listen is none of our business.
-void ServiceManager::send(const std::string& message) const {
+void ServiceManager::send(const std::string& message, int flags) const {
   if (socket_ < 0) return;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   address_.copy(address.sun_path, address_.size());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
-  ::sendto(socket_, message.data(), message.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), size);
+  ::sendto(socket_, message.data(), message.size(), MSG_NOSIGNAL | flags, reinterpret_cast<const sockaddr*>(&address),
+           size);
 }
 
 }  // namespace bankml

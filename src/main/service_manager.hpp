@@ -34,7 +34,9 @@ class ServiceManager {
   std::function<void()> watchdog() const;
 
  private:
-  void send(const std::string& message) const;
+  // `flags` of sendto(2): where the manager does not read, what is repeated or only shown is lost rather than waited
+  // for, since that would hold up the work.
+  void send(const std::string& message, int flags = 0) const;
 
   int socket_ = -1;
   std::string address_;  // of the manager, with the leading zero of an abstract one

@@ -51,6 +51,14 @@ class ServiceManager(unittest.TestCase):
             self.notify.wait_for("STOPPING=1")
             self.assertEqual(daemon.wait_for_end(), 0)
 
+    def test_that_does_not_read_holds_nothing_up(self):
+        with Daemon(environment={**self.environment, "WATCHDOG_USEC": "40000"}) as daemon:
+            self.notify.wait_for("READY=1")
+            waiting = int(open("/proc/sys/net/unix/max_dgram_qlen").read())  # as many as may wait to be read
+            for _ in range(waiting + 10):
+                time.sleep(0.01)  # the share of the time after which the engine reports again
+                self.assertEqual(daemon.ask("POST", "/completion", {"prompt": "a", "n_predict": 1}).status, 200)
+
     def test_is_told_by_the_engine_that_it_lives_idle_or_busy(self):
         with Daemon(*ENDLESS, environment={**self.environment, "WATCHDOG_USEC": "200000"}) as daemon:
             self.notify.wait_for("READY=1")

@@ -75,6 +75,27 @@ class RopeKernels : public testing::TestWithParam<host::Order> {
     compare(problem, run(cpu_), run(gpu_));
   }
 
+  void expect_turned(const KvShape& shape) {
+    SCOPED_TRACE(testing::Message() << "head length " << shape.head_dim << ", " << dtype_info(shape.type_k).name);
+    KvProblem problem(shape);
+    const std::vector<std::int32_t> difference = {-37};
+    const auto run = [&](Bench& bench) {
+      const KvProblem::Placed placed(bench, problem);
+      const Buffer position = bench.upload(difference), cells = bench.upload(problem.cell);
+      const Buffer table = bench.device().allocate(static_cast<std::size_t>(shape.head_dim) * sizeof(float));
+      RopeParams params{.style = RopeStyle::neox, .n_rot = shape.head_dim};
+      BatchView one;
+      one.rows = 1;
+      one.position = position.as<std::int32_t>();
+      bench.ops().rope_table(bench.stream(), table.as<float>(), params, one);
+      bench.ops().rotate_keys(bench.stream(), problem.kv, placed.view.blocks, cells.as<std::int32_t>(), problem.rows(),
+                              table.as<float>(), params.style, params.n_rot);
+      bench.stream().synchronize();
+      return placed.memory(bench);
+    };
+    compare_cells(problem, run(cpu_), run(gpu_));
+  }
+
   void compare(const KvProblem& problem, const Result& cpu, const Result& gpu) {
     for (std::size_t i = 0; i < cpu.q.size(); ++i) {
       ASSERT_NEAR(gpu.q[i], cpu.q[i], kFloats * std::max(1.0f, std::abs(cpu.q[i]))) << "q " << i;
@@ -158,9 +179,12 @@ TEST_P(RopeKernels, APartOfAHeadOrNothingIsRotated) {
   expect_stored({.head_dim = 64, .rows = {3}, .cells = {9}}, {.style = RopeStyle::none});
 }
 
+// With a head of 96 the two of a pair are the work of different lanes.
 TEST_P(RopeKernels, HeadsAreNormedBeforeAndQIsScaledAfter) {
-  expect_stored({.head_dim = 128, .kv_heads = 2, .group = 2, .rows = {4}, .cells = {64}},
-                {.norm = true, .q_scale = 0.0883883f});
+  for (const int dim : {96, 128}) {
+    expect_stored({.head_dim = dim, .kv_heads = 2, .group = 2, .rows = {4}, .cells = {64}},
+                  {.norm = true, .q_scale = 0.0883883f});
+  }
 }
 
 TEST_P(RopeKernels, EveryTypeOfCache) {
@@ -176,23 +200,8 @@ TEST_P(RopeKernels, EveryTypeOfCache) {
 
 TEST_P(RopeKernels, KeysAreTurnedWhereTheyAre) {
   for (const DType type : {DType::f16, DType::f32, DType::q8_0}) {
-    KvProblem problem({.head_dim = 64, .kv_heads = 3, .type_k = type, .rows = {70}, .cells = {130}});
-    const std::vector<std::int32_t> difference = {-37};
-    const auto run = [&](Bench& bench) {
-      const KvProblem::Placed placed(bench, problem);
-      const Buffer position = bench.upload(difference), cells = bench.upload(problem.cell);
-      const Buffer table = bench.device().allocate(64 * sizeof(float));
-      RopeParams params{.style = RopeStyle::neox, .n_rot = 64};
-      BatchView one;
-      one.rows = 1;
-      one.position = position.as<std::int32_t>();
-      bench.ops().rope_table(bench.stream(), table.as<float>(), params, one);
-      bench.ops().rotate_keys(bench.stream(), problem.kv, placed.view.blocks, cells.as<std::int32_t>(), problem.rows(),
-                              table.as<float>(), params.style, params.n_rot);
-      bench.stream().synchronize();
-      return placed.memory(bench);
-    };
-    compare_cells(problem, run(cpu()), run(gpu()));
+    for (const int dim : {64, 96})
+      expect_turned({.head_dim = dim, .kv_heads = 3, .type_k = type, .rows = {70}, .cells = {130}});
   }
 }
 
