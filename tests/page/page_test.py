@@ -15,6 +15,9 @@ from daemon import Daemon, wait_for  # noqa: E402
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 SHORT = ("-np", "1", "-c", "1024", "-n", "12", "--ignore-eos")
 ENDLESS = ("-np", "1", "-c", "1024", "--context-shift", "--ignore-eos")
+# A tiny model writes thousands of tokens a second, faster than Chromium lays out a text that never ends.
+if "BANKML_MODELS" in os.environ:
+    ENDLESS += ("-m", os.path.join(os.environ["BANKML_MODELS"], "SmolLM2-135M-Instruct.Q4_1.gguf"))
 DESK = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
 CATS = "What do cats do all day long, and why do they never seem to be tired of it?"
