@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <limits>
 #include <mutex>
 #include <stop_token>
@@ -43,7 +42,7 @@ struct PinnedPool::State {
   PinnedPoolOptions options;
   mutable std::mutex mutex;  // of everything below
   std::condition_variable_any changed;
-  std::deque<Slab> slabs;
+  std::vector<Slab> slabs;
   std::vector<std::byte*> free;
   std::uint64_t bytes = 0;         // of all slabs, one that is being made included
   std::size_t used = 0;            // pieces
@@ -64,52 +63,63 @@ struct PinnedPool::State {
 
   std::size_t slab_pieces() const { return std::max<std::size_t>(1, options.slab_bytes / options.piece_bytes); }
 
-  // Pinned if that is possible, else empty; a reason in `why_not` if it was tried.
-  Slab allocate(std::size_t slab_bytes, bool pin, std::string& why_not) const {
-    Slab slab;
-    if (pin) {
-      try {
-        slab.memory = device.allocate_host(slab_bytes);
-        slab.pinned = true;
-        return slab;
-      } catch (const Error& error) {
-        why_not = error.what();
-      }
-    }
-    slab.memory = allocate_memory(slab_bytes);
+  static Slab allocate_pageable(std::size_t slab_bytes) {
+    Slab slab{allocate_memory(slab_bytes)};
     touch(slab.memory);
     return slab;
   }
 
-  // Whether there is one slab more. `lock` is open while memory is taken and pinned.
-  bool grow(std::unique_lock<std::mutex>& lock) {
+  // Pinned if that is wanted and possible.
+  Slab allocate(std::size_t slab_bytes, bool pin) const {
+    if (!pin) return allocate_pageable(slab_bytes);
+    try {
+      return {device.allocate_host(slab_bytes), true};
+    } catch (const std::exception& error) {
+      Slab slab = allocate_pageable(slab_bytes);
+      log_warning("{:.0f} MiB of the prompt cache can't be pinned, copies will be slower: {}",
+                  static_cast<double>(slab_bytes) / kMiB, error.what());
+      return slab;
+    }
+  }
+
+  // How many pieces the next slab has; 0: there is none. Once this has returned, adding the slab can't fail, nor can
+  // giving a piece back.
+  std::size_t prepare_slab() {
     const auto pieces = static_cast<std::size_t>(std::min<std::uint64_t>(slab_pieces(), addable_pieces()));
-    const std::size_t slab_bytes = pieces * options.piece_bytes;
+    free.reserve(static_cast<std::size_t>(bytes / options.piece_bytes) + pieces);
+    slabs.reserve(slabs.size() + 1);
+    return pieces;
+  }
+
+  // Whether there is one slab more. `lock` is open while memory is taken and pinned. Never throws: it runs on a thread
+  // of its own, too.
+  bool grow(std::unique_lock<std::mutex>& lock) noexcept {
+    const auto report = [](const std::exception& error) {
+      log_warning("the prompt cache's memory doesn't grow: {}", error.what());
+    };
+    std::size_t pieces = 0;
+    try {
+      pieces = prepare_slab();
+    } catch (const std::exception& error) {
+      report(error);
+    }
     if (pieces == 0) return false;
+    const std::size_t slab_bytes = pieces * options.piece_bytes;
     growing_pieces = pieces;
     bytes += slab_bytes;
     const bool pin = !pinning_failed;
     lock.unlock();
     Slab slab;
-    std::string why_not;
     try {
-      slab = allocate(slab_bytes, pin, why_not);
-    } catch (const Error& error) {
-      why_not = error.what();
-    }
-    if (!slab.memory) {
-      log_warning("the prompt cache's memory doesn't grow: {}", why_not);
-    } else if (pin && !slab.pinned) {
-      log_warning("{:.0f} MiB of the prompt cache can't be pinned, copies will be slower: {}",
-                  static_cast<double>(slab_bytes) / kMiB, why_not);
+      slab = allocate(slab_bytes, pin);
+    } catch (const std::exception& error) {
+      report(error);
     }
     lock.lock();
     growing_pieces = 0;
     const bool added = static_cast<bool>(slab.memory);
     if (added) {
       pinning_failed = !slab.pinned;
-      free.reserve(
-          static_cast<std::size_t>(bytes / options.piece_bytes));  // so that giving a piece back never allocates
       for (std::size_t i = pieces; i-- > 0;) free.push_back(slab.memory.data() + i * options.piece_bytes);
       slabs.push_back(std::move(slab));
     } else {

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <new>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -16,16 +18,21 @@ namespace {
 
 constexpr std::size_t kPiece = 64 * 1024;
 
+enum class Refusal { error, no_memory };  // no_memory: not even for saying so
+
 // Gives host memory, and notes how much; refuses to from call `fails_from` on. Nothing else works.
 class PinningDevice final : public Device {
  public:
-  explicit PinningDevice(int fails_from = -1) : fails_from_(fails_from) {}
+  explicit PinningDevice(int fails_from = -1, Refusal refusal = Refusal::error)
+      : fails_from_(fails_from), refusal_(refusal) {}
   std::string description() const override { return "pins memory"; }
   bool shares_host_memory() const noexcept override { return false; }
   Buffer allocate(std::size_t) override { throw unsupported(); }
   Buffer allocate_host(std::size_t bytes) override {
-    if (fails_from_ >= 0 && calls++ >= fails_from_)
+    if (fails_from_ >= 0 && calls++ >= fails_from_) {
+      if (refusal_ == Refusal::no_memory) throw std::bad_alloc();
       throw Error(ErrorKind::out_of_memory, "no more pages may be locked");
+    }
     pinned += bytes;
     const auto release = [](void* data, std::size_t size, void* device) {
       static_cast<PinningDevice*>(device)->pinned -= size;
@@ -51,6 +58,7 @@ class PinningDevice final : public Device {
  private:
   static Error unsupported() { return Error(ErrorKind::unsupported, "only host memory"); }
   int fails_from_;
+  Refusal refusal_;
 };
 
 PinnedPoolOptions options(std::size_t limit_pieces, std::size_t slab_pieces) {
@@ -129,6 +137,38 @@ TEST(PinnedPool, GoesOnWithPageableMemoryWhenPinningFails) {
   EXPECT_EQ(device.calls, 2) << "it isn't tried again";
   EXPECT_EQ(pool.usage().pinned_bytes, 2 * kPiece);
   EXPECT_EQ(pool.usage().pageable_bytes, 4 * kPiece);
+}
+
+TEST(PinnedPool, GoesOnWithPageableMemoryWhereThereIsNotEvenMemoryToSayWhy) {
+  PinningDevice device(0, Refusal::no_memory);
+  PinnedPool pool(device, options(4, 2));
+  const Buffer one = pool.take(), two = pool.take(), three = pool.take();
+  EXPECT_TRUE(one);
+  EXPECT_TRUE(three);
+  EXPECT_EQ(pool.usage().pageable_bytes, 4 * kPiece);
+}
+
+TEST(PinnedPool, TheThreadThatMakesSlabsOutlivesALackOfMemory) {
+  PinningDevice device(0, Refusal::no_memory);
+  PinnedPoolOptions ahead = options(8, 4);
+  ahead.ahead_of_need = true;
+  const PinnedPool pool(device, ahead);
+  while (pool.usage().slabs == 0) std::this_thread::yield();
+  EXPECT_EQ(pool.usage().pageable_bytes, 4 * kPiece);
+}
+
+TEST(PinnedPool, DoesNotGrowWhereTheSpareMemoryCannotBeAskedFor) {
+  PinningDevice device;
+  bool broken = true;
+  PinnedPoolOptions asking = options(0, 2);
+  asking.available = [&]() -> std::optional<std::uint64_t> {
+    if (broken) throw std::bad_alloc();
+    return 2 * kPiece;
+  };
+  PinnedPool pool(device, asking);
+  EXPECT_FALSE(pool.take());
+  broken = false;
+  EXPECT_TRUE(pool.take());
 }
 
 TEST(PinnedPool, UnpinsAtItsEnd) {
