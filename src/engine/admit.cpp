@@ -36,7 +36,7 @@ bool Engine::Impl::start_or_fail(std::unique_ptr<Job>& job) {
     return try_start(job);
   } catch (const std::exception& error) {
     log_error("a request can't be started: {}", error.what());
-    if (job) job->fail(failure(kind_of(error), error.what()));
+    if (job) job->fail(failure(error));
     return true;
   }
 }
@@ -76,7 +76,7 @@ bool Engine::Impl::try_start(std::unique_ptr<Job>& job) {
       break;
   }
   if (choice.due && cache && !params.is_infill) exchange_state(slot, job->prompt);
-  const bool taken = start_completion(slot, std::move(job));
+  const bool taken = start_completion(slot, job);
   if (slot.run && !for_copies.empty()) start_copies(slot, for_copies, std::move(slot.run->job->copies));
   if (taken && options.cache_idle_slots && cache && slots.size() > 1) save_idle_slots(slot);
   return true;
@@ -102,7 +102,7 @@ void Engine::Impl::start_copies(Slot& first, std::span<Slot* const> chosen, std:
       copies[i]->prompt = computing.job->prompt;
       slot.run = std::make_unique<Run>(copies[i], tokenizer);
     } catch (const std::exception& error) {
-      copies[i]->fail(failure(kind_of(error), error.what()));
+      copies[i]->fail(failure(error));
       continue;
     }
     Run& run = *slot.run;
@@ -115,12 +115,13 @@ void Engine::Impl::start_copies(Slot& first, std::span<Slot* const> chosen, std:
     slot.had_task = slot.has_next_token = true;
     slot.last_task = run.job->id;
     slot.last_params = run.job->params;
-    run.job->sink(Started{slot.id, run.timings(), std::nullopt});
+    guard(slot, [&] { run.job->sink(Started{slot.id, run.timings(), std::nullopt}); });
   }
 }
 
-// Whether the slot was the job's, be it that its length then ended it: that counts as a use of the slot.
-bool Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
+// Whether the slot was the job's, be it that its length then ended it: that counts as a use of the slot. The job is
+// left to the caller, to tell it of what is thrown, until its run has it.
+bool Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job>& job) {
   const int n = static_cast<int>(job->prompt.size());
   const auto refuse = [&](Failed failed) {
     job->fail(std::move(failed));
@@ -161,25 +162,20 @@ bool Engine::Impl::start_completion(Slot& slot, std::unique_ptr<Job> job) {
   try {
     slot.run = std::make_unique<Run>(job, tokenizer);
   } catch (const std::exception& error) {
-    return refuse(failure(kind_of(error), error.what()));
+    return refuse(failure(error));
   }
   slot.has_next_token = true;
-  Run& run = *slot.run;
-  std::size_t n_past = 0;
-  try {
+  guard(slot, [&] {
+    Run& run = *slot.run;
     run.reuse = explain_reuse(slot, run);
-    n_past = reuse(slot, run);
-  } catch (const std::exception& error) {
-    fail(slot, failure(kind_of(error), error.what()));
-    return true;
-  }
-  run.cached = run.processed = static_cast<int>(n_past);
-  metrics.prompt_tokens_cached += n_past;
-  note_reuse(run);
-
-  Started started{slot.id, run.timings(), std::nullopt};
-  if (run.params().return_progress) started.progress = Progress{n, run.cached, run.cached, 0.0};
-  run.job->sink(std::move(started));
+    const std::size_t n_past = reuse(slot, run);
+    run.cached = run.processed = static_cast<int>(n_past);
+    metrics.prompt_tokens_cached += n_past;
+    note_reuse(run);
+    Started started{slot.id, run.timings(), std::nullopt};
+    if (run.params().return_progress) started.progress = Progress{n, run.cached, run.cached, 0.0};
+    run.job->sink(std::move(started));
+  });
   return true;
 }
 

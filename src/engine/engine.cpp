@@ -13,6 +13,11 @@ ErrorKind kind_of(const std::exception& error) noexcept {
   return dynamic_cast<const std::bad_alloc*>(&error) ? ErrorKind::out_of_memory : ErrorKind::internal;
 }
 
+Failed failure(const std::exception& error) noexcept {
+  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return failure(kind_of(error), lacks_memory ? "out of memory" : error.what());
+}
+
 namespace {
 
 constexpr auto kHeartbeatPause = std::chrono::seconds(1);
@@ -142,13 +147,10 @@ void Engine::stop() {
   if (impl_->thread.joinable()) impl_->thread.join();
 }
 
-void Engine::Impl::queue(std::vector<std::unique_ptr<Job>> jobs) {
+void Engine::Impl::queue(std::list<std::unique_ptr<Job>> jobs) {
   {
     const std::lock_guard lock(mutex);
-    if (!stopping) {
-      for (auto& job : jobs) arrived.push_back(std::move(job));
-      jobs.clear();
-    }
+    if (!stopping) arrived.splice(arrived.end(), jobs);
   }
   for (auto& job : jobs) job->fail(stopped());
   wake.notify_one();
@@ -156,7 +158,7 @@ void Engine::Impl::queue(std::vector<std::unique_ptr<Job>> jobs) {
 
 JobId Engine::Impl::queue(std::unique_ptr<Job> job) {
   const JobId id = job->id = ++last_id;
-  std::vector<std::unique_ptr<Job>> jobs;
+  std::list<std::unique_ptr<Job>> jobs;
   jobs.push_back(std::move(job));
   queue(std::move(jobs));
   return id;
@@ -184,7 +186,7 @@ JobId Engine::submit(std::vector<TokenId> prompt, std::shared_ptr<const Completi
 
 std::vector<JobId> Engine::submit(std::vector<Submission> submissions) {
   std::vector<JobId> ids;
-  std::vector<std::unique_ptr<Job>> jobs;
+  std::list<std::unique_ptr<Job>> jobs;
   for (Submission& submission : submissions) {
     for (std::size_t i = 0; i < submission.params.size(); ++i) {
       ids.push_back(++impl_->last_id);

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "bankml/base/log.hpp"
 #include "bankml/engine/engine.hpp"
 #include "bankml/engine/prompt_cache.hpp"
 #include "bankml/engine/slot_choice.hpp"
@@ -20,12 +21,13 @@
 namespace bankml {
 
 ErrorKind kind_of(const std::exception& error) noexcept;
+Failed failure(const std::exception& error) noexcept;
 
 struct Engine::Impl {
   Impl(const Model& model, const Tokenizer& tokenizer, const EngineOptions& options);
 
-  JobId queue(std::unique_ptr<Job> job);  // which gets an id
-  void queue(std::vector<std::unique_ptr<Job>> jobs);
+  JobId queue(std::unique_ptr<Job> job);             // which gets an id
+  void queue(std::list<std::unique_ptr<Job>> jobs);  // all of them or, if this throws, none
   std::int64_t window_part_cells(std::int64_t stream_cells) const noexcept;
   void make_context(std::int64_t wanted);
   void fit_into_device();
@@ -81,7 +83,7 @@ struct Engine::Impl {
   }
   void save_idle_slots(const Slot& started);
   void save_idle_slot(Slot& slot);
-  bool start_completion(Slot& slot, std::unique_ptr<Job> job);
+  bool start_completion(Slot& slot, std::unique_ptr<Job>& job);
   std::size_t reuse(Slot& slot, const Run& run);
   PromptReuse explain_reuse(Slot& slot, const Run& run) const;
   void note_reuse(Run& run);
@@ -148,5 +150,18 @@ struct Engine::Impl {
   std::vector<SlotView> views;
   std::vector<SlotSnapshot> next_snapshots;  // filled for publish(); kept, so that it doesn't allocate
 };
+
+// Work for the request of one slot: what it throws fails that request and no other. Nothing is done for a request that
+// has failed before.
+template <class Work>
+void Engine::Impl::guard(Slot& slot, Work&& work) noexcept {
+  if (!slot.run) return;
+  try {
+    work();
+  } catch (const std::exception& error) {
+    log_error("slot {}: a request fails: {}", slot.id, error.what());
+    if (slot.run) fail(slot, failure(error));
+  }
+}
 
 }  // namespace bankml

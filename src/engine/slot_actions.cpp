@@ -201,10 +201,8 @@ void Engine::Impl::start_action(Slot& slot, Job& job) {
       case Job::Kind::completion:
         break;
     }
-  } catch (const Error& error) {
-    return job.done(Failed{error.kind(), error.what()});
   } catch (const std::exception& error) {
-    return job.done(Failed{ErrorKind::internal, error.what()});
+    return job.done(failure(error));
   }
   result.ms = milliseconds(Clock::now() - start);
   publish();

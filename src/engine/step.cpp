@@ -136,7 +136,7 @@ bool Engine::Impl::shift_context(Slot& slot) {
   try {
     transformer->keep(slot.kv, runs);
   } catch (const std::exception& error) {
-    fail(slot, failure(kind_of(error), error.what()));
+    fail(slot, failure(error));
     return false;
   }
   slot.checkpoints.clear();
@@ -209,19 +209,6 @@ void Engine::Impl::share_prompt(Slot& first) {
       copy.run->cached = first.run->cached;
       copy.run->processed = first.run->processed;
     });
-  }
-}
-
-// Work for the request of one slot: what it throws fails that request and no other. Nothing is done for a request that
-// has failed before.
-template <class Work>
-void Engine::Impl::guard(Slot& slot, Work&& work) noexcept {
-  if (!slot.run) return;
-  try {
-    work();
-  } catch (const std::exception& error) {
-    log_error("slot {}: a request fails: {}", slot.id, error.what());
-    if (slot.run) fail(slot, failure(kind_of(error), error.what()));
   }
 }
 

@@ -291,11 +291,11 @@ void KvTransport::save(Blocks blocks, Stream& compute) {
   }
   try {
     impl.queue_save(exchange.copies(), compute, flight);
+    impl.saves.push_back(std::move(flight));
   } catch (...) {
     impl.settle();  // what was queued still uses the blocks
     throw;
   }
-  impl.saves.push_back(std::move(flight));
   exchange.apply();
 }
 
@@ -313,11 +313,11 @@ void KvTransport::load(Blocks blocks, Stream& compute) {
   }
   try {
     impl.queue_load(exchange.copies(), compute, flight);
+    impl.loads.push_back(std::move(flight));
   } catch (...) {
     impl.settle();
     throw;
   }
-  impl.loads.push_back(std::move(flight));
   exchange.apply();
 }
 

@@ -257,6 +257,20 @@ TEST(Engine, GivesUpAForwardPassThatNobodyWaitsFor) {
   EXPECT_EQ(next.tokens, fresh.ask(range(1, 200)).tokens);
 }
 
+// A daemon without memory can't even make the event.
+TEST(Engine, FailsARequestWhoseStartCannotBeTold) {
+  EngineFixture fixture;
+  Answer answer;
+  fixture.engine().submit(range(1, 20), std::make_shared<const CompletionParams>(params()),
+                          [inner = answer.sink()](JobEvent&& event) {
+                            if (std::holds_alternative<Started>(event)) throw std::bad_alloc();
+                            inner(std::move(event));
+                          });
+  EXPECT_EQ(answer.failure().kind, ErrorKind::out_of_memory);
+  EXPECT_EQ(answer.failure().message, "out of memory");
+  EXPECT_EQ(fixture.ask(range(1, 20)).timings.prompt_n, 20) << "of its slot nothing is left";
+}
+
 TEST(Engine, AnswersJobsInTheOrderOfTheirArrival) {
   EngineFixture fixture;
   std::mutex mutex;

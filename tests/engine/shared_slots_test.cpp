@@ -86,6 +86,26 @@ TEST(Copies, CancellingTheLastLeavesTheOthers) {
   EXPECT_EQ(answers[0].result().tokens.size(), 60u);
 }
 
+// A daemon without memory can't even make the event.
+TEST(Copies, OneWhoseStartCannotBeToldLeavesTheOthers) {
+  EngineFixture fixture(three_slots());
+  std::vector<Answer> answers(3);
+  Submission submission{range(1, 50), {}, {}};
+  submission.params.assign(3, std::make_shared<const CompletionParams>(EngineFixture::default_params()));
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    submission.sinks.push_back([i, inner = answers[i].sink()](JobEvent&& event) {
+      if (i == 1 && std::holds_alternative<Started>(event)) throw std::bad_alloc();
+      inner(std::move(event));
+    });
+  }
+  std::vector<Submission> submissions;
+  submissions.push_back(std::move(submission));
+  fixture.engine().submit(std::move(submissions));
+  EXPECT_EQ(answers[1].failure().kind, ErrorKind::out_of_memory);
+  EXPECT_EQ(answers[0].result().tokens.size(), 4u);
+  EXPECT_EQ(answers[2].result().tokens, answers[0].result().tokens);
+}
+
 // Which slots the next request finds least recently used depends on it.
 TEST(Copies, GetTheirTokensInTheOrderOfTheSlots) {
   EngineFixture fixture(three_slots());
