@@ -11,9 +11,9 @@ namespace bankml {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
-constexpr std::uint64_t kStaysFree = std::uint64_t{1024}
-                                     << 20;   // where nobody named a context (docs/prompt-cache.md, section 7)
-constexpr std::int64_t kLeastContext = 4096;  // of a slot; the same rule
+// Where nobody named a context (docs/prompt-cache.md, section 7): bytes that stay free, and tokens of a slot at least.
+constexpr std::uint64_t kStaysFree = std::uint64_t{1} << 30;
+constexpr std::int64_t kLeastContext = 4096;
 
 double mib(std::uint64_t bytes) {
   return static_cast<double>(bytes) / kMiB;

@@ -8,8 +8,8 @@
 namespace bankml {
 namespace {
 
-constexpr std::size_t kSlabBytes = std::size_t{32}
-                                   << 20;  // device memory grows by pieces of this size, at least one block
+// Device memory grows by pieces of this size, at least one block.
+constexpr std::size_t kSlabBytes = std::size_t{32} << 20;
 
 }  // namespace
 
