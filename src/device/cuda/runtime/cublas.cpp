@@ -17,8 +17,8 @@ namespace bankml::cuda {
 namespace {
 
 constexpr const char* kLibrary = "libcublas.so.13";
-constexpr std::size_t kWorkspaceBytes = std::size_t{32}
-                                        << 20;  // what the library recommends for compute capability 9.0
+// What cuBLAS recommends for compute capability 9.0.
+constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
 // The library stays open: its threads and the driver know its code.
 bool open(Cublas& table) {
@@ -45,9 +45,8 @@ void check_cublas(const Cublas& cublas, CublasStatus status, const char* call) {
 // The library's state for one stream. Memory of its own, so that it allocates nothing during a capture.
 class Context {
  public:
-  Context(const Cublas& cublas, CudaStream& stream) : cublas_(cublas) {
+  Context(const Cublas& cublas, CudaStream& stream) : Context(cublas) {
     const cudaStream_t native = stream.native();
-    check_cublas(cublas_, cublas_.create(&handle_), "cublasCreate");
     check(cudaMalloc(&workspace_, kWorkspaceBytes), "cudaMalloc for cuBLAS");
     check_cublas(cublas_, cublas_.set_stream(handle_, native), "cublasSetStream");
     check_cublas(cublas_, cublas_.set_workspace(handle_, workspace_, kWorkspaceBytes), "cublasSetWorkspace");
@@ -61,6 +60,11 @@ class Context {
   CublasHandle handle() const noexcept { return handle_; }
 
  private:
+  // A constructor of its own: what the other one fails at leaves an object, which gives the handle back.
+  explicit Context(const Cublas& cublas) : cublas_(cublas) {
+    check_cublas(cublas_, cublas_.create(&handle_), "cublasCreate");
+  }
+
   const Cublas& cublas_;
   CublasHandle handle_ = nullptr;
   void* workspace_ = nullptr;
