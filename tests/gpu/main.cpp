@@ -76,7 +76,7 @@ int run(const Options& options) {
   std::unique_ptr<Device> device;
   if (options.host_device) {
     // Another order of threads than that of the device that it is compared with.
-    device = std::make_unique<host::HostDevice>(host::HostOptions{.order = host::Order::random(1), .library = true});
+    device = std::make_unique<host::HostDevice>(host::HostOptions{.order = host::Order::random(1), .cublas = true});
   } else {
     const CudaDevices found = find_cuda_devices();
     if (found.devices.empty()) {

@@ -25,7 +25,7 @@ struct HostOptions {
   // Each job of a stream starts after a random delay of up to so much.
   std::chrono::microseconds max_delay{0};
   std::uint64_t delay_seed = 0;
-  bool library = false;  // whether there is one for matrix products
+  bool cublas = false;  // whether there is one, to which large products of floats go
 };
 
 // What can be made to fail.

@@ -1,4 +1,4 @@
-// What stands for the vendor's library on the host device, where HostOptions::library wants one.
+// What stands for the vendor's library on the host device, where HostOptions::cublas says that there is one.
 #include "device/cuda/library_matmul.hpp"
 
 #include <cmath>
@@ -34,7 +34,7 @@ void multiply(float* out, const T* w, const T* a, int rows, std::int64_t outputs
 bool library_matmul(Stream& stream, DType type, float* out, const void* w, const void* a, int rows,
                     std::int64_t outputs, std::int64_t k, ProductUse use) {
   HostStream& host = host_stream(stream);
-  if (!host.runtime().options().library) return false;
+  if (!host.runtime().options().cublas) return false;
   const auto queue = [&]<class T>() {
     host.run([=] { multiply(out, static_cast<const T*>(w), static_cast<const T*>(a), rows, outputs, k, use); });
   };

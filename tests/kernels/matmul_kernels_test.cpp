@@ -159,13 +159,13 @@ TEST_P(MatmulKernels, ManyRowsInEveryTileShape) {
   for (const int rows : {31, 33, 64, 65, 129}) expect_products(rows == 65 ? 131 : 40, aligned, rows);
 }
 
-TEST_P(MatmulKernels, ManyRowsWhereTheVendorsLibraryIsThere) {
+TEST_P(MatmulKernels, ManyRowsWhereCublasIsThere) {
   const int cols = lengths()[1] + lengths()[0];
   const int aligned = dtype_info(GetParam()).block_len == 1
                           ? 48
                           : cols / dtype_info(GetParam()).block_len * dtype_info(GetParam()).block_len;
   for (const int rows : {kLibraryRows, kLibraryRows + 1})
-    expect_products(19, aligned, rows, host::HostOptions{.library = true});
+    expect_products(19, aligned, rows, host::HostOptions{.cublas = true});
 }
 
 TEST_P(MatmulKernels, EveryOrderOfThreads) {
@@ -204,7 +204,7 @@ TEST_P(MatmulKernels, SeveralWeightsOfTwoTypesShareTheRows) {
   }
 }
 
-// The library scales and adds to what lies in the output; the rest is a kernel of ours, or all of it.
+// cuBLAS scales and adds to what lies in the output; the rest is a kernel of ours, or all of it.
 TEST(LibraryMatmul, GivesEveryKindOfOutputThatOurKernelGives) {
   constexpr int kRows = kLibraryRows + 3, kCols = 24, kOutputs = 7;
   constexpr std::size_t kAll = kRows * kOutputs;
@@ -212,8 +212,8 @@ TEST(LibraryMatmul, GivesEveryKindOfOutputThatOurKernelGives) {
   const std::vector<std::byte> bytes = test::random_weight(DType::bf16, kOutputs, kCols, random);
   const std::vector<float> x = random_floats(kRows * kCols, random), bias = random_floats(kOutputs, random),
                            old = random_floats(kAll, random);
-  const auto outputs_with = [&](bool library) {
-    host::HostDevice device({.library = library});
+  const auto outputs_with = [&](bool cublas) {
+    host::HostDevice device({.cublas = cublas});
     Bench bench(device);
     const auto weight = bench.load(DType::bf16, kOutputs, kCols, bytes);
     const auto act = device.make_activation(kRows, kCols, ActFormats::bf16);
