@@ -4,6 +4,7 @@
 #include <array>
 #include <boost/beast/core/string.hpp>
 #include <charconv>
+#include <utility>
 
 #include "server/shapes.hpp"
 
@@ -83,6 +84,31 @@ Refusal refused_head(const RequestParser& parser) {
     return {415, "Content-Encoding: the body must not be compressed"};
   }
   return {};
+}
+
+Refusal refused_error(const boost::system::error_code& error) {
+  if (error == http::error::body_limit) return kLargeBody;
+  const bool ended = error == http::error::end_of_stream || error == http::error::partial_message;
+  const bool of_parser = error.category() == http::make_error_code(http::error::bad_value).category();
+  return !ended && of_parser ? kMalformed : Refusal{};
+}
+
+Incoming take_request(RequestParser& parser) {
+  auto message = parser.release();
+  Incoming incoming;
+  incoming.keep_alive = message.keep_alive();
+  incoming.chunked = message.version() >= 11;
+  Request& request = incoming.request;
+  request.method = message.method_string();
+  std::string_view target(message.target().data(), message.target().size());
+  target = target.substr(0, target.find('#'));
+  const std::size_t question = std::min(target.find('?'), target.size());
+  request.path = percent_decoded(target.substr(0, question), false);
+  request.query = target.substr(std::min(question + 1, target.size()));
+  for (const auto& field : message) request.headers.emplace_back(field.name_string(), field.value());
+  request.id = request_id(request.header("X-Request-Id"));
+  request.body = std::move(message.body());
+  return incoming;
 }
 
 std::uint64_t body_limit(const RequestParser& parser, std::int64_t limit) {

@@ -1,12 +1,13 @@
 #pragma once
-// The head of a request before and after it is parsed: where it ends, and what of it can't be served (docs/http-api.md
-// 1).
+// A request before and after it is parsed: where its head ends, what can't be served, and what is (docs/http-api.md 1).
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "server/http.hpp"
 
 namespace bankml {
 
@@ -45,8 +46,19 @@ class HeadScanner {
 // What is wrong with a parsed head.
 Refusal refused_head(const RequestParser& parser);
 
+// What answers an error of the parser; nothing if the connection itself is at its end.
+Refusal refused_error(const boost::system::error_code& error);
+
 // The bytes that the body of this request may have.
 std::uint64_t body_limit(const RequestParser& parser, std::int64_t limit);
+
+struct Incoming {
+  Request request;
+  bool keep_alive = false, chunked = true;  // chunked: whether the client knows chunked answers
+};
+
+// The request of a parser that is done; its body is moved out.
+Incoming take_request(RequestParser& parser);
 
 // "%41" to "A"; what is no such sequence stays. `plus_is_space`: as in queries.
 std::string percent_decoded(std::string_view text, bool plus_is_space);

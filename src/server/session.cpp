@@ -95,11 +95,6 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
   }
 
  private:
-  struct Incoming {
-    Request request;
-    bool keep_alive = false, chunked = true;  // chunked: whether the client knows chunked answers
-  };
-
   asio::awaitable<void> run() {
     for (int served = 1; !stopping_ && !finishing_; ++served) {
       std::optional<Incoming> incoming = co_await read_request();
@@ -175,7 +170,7 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
       if (const Refusal refusal = refused_error(error)) co_await refuse(refusal);
       co_return std::nullopt;
     }
-    co_return to_incoming(parser);
+    co_return take_request(parser);
   }
 
   // The size of the head that stands in the buffer.
@@ -199,32 +194,6 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
       buffer_.commit(size);
       if (std::exchange(idle_, false)) arm(std::chrono::seconds(limits.header_timeout_s));
     }
-  }
-
-  // What answers an error of the parser; nothing if the connection itself is at its end.
-  static Refusal refused_error(const error_code& error) {
-    if (error == http::error::body_limit) return kLargeBody;
-    const bool ended = error == http::error::end_of_stream || error == http::error::partial_message;
-    const bool of_parser = error.category() == http::make_error_code(http::error::bad_value).category();
-    return !ended && of_parser ? kMalformed : Refusal{};
-  }
-
-  static Incoming to_incoming(RequestParser& parser) {
-    auto message = parser.release();
-    Incoming incoming;
-    incoming.keep_alive = message.keep_alive();
-    incoming.chunked = message.version() >= 11;
-    Request& request = incoming.request;
-    request.method = message.method_string();
-    std::string_view target(message.target().data(), message.target().size());
-    target = target.substr(0, target.find('#'));
-    const std::size_t question = std::min(target.find('?'), target.size());
-    request.path = percent_decoded(target.substr(0, question), false);
-    request.query = target.substr(std::min(question + 1, target.size()));
-    for (const auto& field : message) request.headers.emplace_back(field.name_string(), field.value());
-    request.id = request_id(request.header("X-Request-Id"));
-    request.body = std::move(message.body());
-    return incoming;
   }
 
   asio::awaitable<void> refuse(Refusal refusal) {
