@@ -17,6 +17,7 @@
 #include <boost/asio/write.hpp>
 #include <condition_variable>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -136,7 +137,7 @@ class Listener {
     error_code ignored;
     if (!ticket) {
       log_warning("too many connections: one of {} is refused", address.empty() ? "a UNIX socket" : address);
-      if (refusing_.load() < kMaxRefusing) {
+      if (refusing_->load() < kMaxRefusing) {
         const auto shared = std::make_shared<Socket>(std::move(socket));
         asio::co_spawn(shared->get_executor(), refuse(shared, refusing_), asio::detached);
       }
@@ -149,8 +150,10 @@ class Listener {
   }
 
   // What the client sends meanwhile is read, or it would see a reset instead of the answer.
-  static asio::awaitable<void> refuse(std::shared_ptr<Socket> socket, std::atomic<int>& refusing) {
-    ++refusing;
+  static asio::awaitable<void> refuse(std::shared_ptr<Socket> socket, std::shared_ptr<std::atomic<int>> refusing) {
+    ++*refusing;
+    const auto leave = [](std::atomic<int>* count) { --*count; };
+    const std::unique_ptr<std::atomic<int>, decltype(leave)> guard(refusing.get(), leave);  // whatever ends it
     asio::steady_timer deadline(socket->get_executor(), kRefusalTime);
     deadline.async_wait([socket](error_code error) {
       error_code ignored;
@@ -161,7 +164,6 @@ class Listener {
     std::array<char, 4096> unread;
     while (!error) std::tie(error, size) = co_await socket->async_read_some(asio::buffer(unread), kToken);
     deadline.cancel();
-    --refusing;
   }
 
   static const std::string& too_many_connections() {
@@ -173,7 +175,8 @@ class Listener {
   }
 
   ListeningSocket socket_;
-  std::atomic<int> refusing_ = 0;
+  // Connections that are being refused; shared, as a refusal may outlive the listener.
+  std::shared_ptr<std::atomic<int>> refusing_ = std::make_shared<std::atomic<int>>(0);
   asio::basic_socket_acceptor<Protocol, Strand> acceptor_;
   asio::io_context& io_;
   Service& service_;
