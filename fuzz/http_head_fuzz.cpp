@@ -32,12 +32,10 @@ bool use_head(std::string_view head) {
   if (error && error != boost::beast::http::error::need_more) return false;
   if (bankml::refused_head(parser)) return false;
   bankml::body_limit(parser, 1000);
-  const auto& message = parser.get();
-  const std::string target(message.target());
-  bankml::percent_decoded(target, false);
+  const std::string target(parser.get().target());
   bankml::percent_decoded(target, true);
   bankml::printable_start(target);
-  bankml::request_id(std::string(message["X-Request-Id"]));
+  if (parser.is_done()) bankml::take_request(parser);
   return true;
 }
 
