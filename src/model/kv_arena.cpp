@@ -29,9 +29,12 @@ std::uint32_t KvArena::take() {
 
 void KvArena::add_blocks(std::size_t first, std::size_t count, std::byte* memory) {
   const std::size_t all = std::max(address.size(), first + count);
+  // Memory first: what fails leaves no half-made blocks, and giving a block back never allocates.
+  address.reserve(all);
+  references.reserve(all);
+  free.reserve(all);
   address.resize(all);
   references.resize(all, 0);
-  free.reserve(all);  // so that giving a block back never allocates
   for (std::size_t i = count; i-- > 0;) free.push_back(static_cast<std::uint32_t>(first + i));
   for (std::size_t i = 0; i < count; ++i) address[first + i] = memory + i * block_bytes;
 }
