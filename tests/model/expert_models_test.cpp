@@ -23,6 +23,29 @@ Tokens prompt(int n) {
   return out;
 }
 
+class Conversation {
+ public:
+  Conversation(const Model& model, Device& device)
+      : pool_(device, model.config(), DType::f16, DType::f16, 0),
+        transformer_(model, pool_, {.max_rows = 128, .max_logit_rows = 1, .max_sequences = 1, .context = 256}) {}
+
+  // The logits behind the last of these tokens, which follow those of the calls before.
+  std::span<const float> go_on(const Tokens& tokens) {
+    std::vector<BatchRow> rows;
+    auto position = static_cast<std::int32_t>(sequence_.length());
+    for (const TokenId token : tokens) rows.push_back({token, position++, 0, false});
+    rows.back().wants_logits = true;
+    KvSequence* const one[] = {&sequence_};
+    transformer_.forward(rows, one);
+    return transformer_.logits(0);
+  }
+
+ private:
+  KvPool pool_;
+  Transformer transformer_;
+  KvSequence sequence_;
+};
+
 class LoadedModel {
  public:
   explicit LoadedModel(const GgufBuilder& builder)
@@ -30,33 +53,19 @@ class LoadedModel {
 
   // The likeliest token that doesn't end the answer, again and again.
   Tokens continue_greedily(const Tokens& tokens, int n) {
-    KvPool pool(*device_, model_->config(), DType::f16, DType::f16, 0);
-    Transformer transformer(*model_, pool, {.max_rows = 128, .max_logit_rows = 1, .max_sequences = 1, .context = 256});
-    KvSequence sequence;
-    KvSequence* const one[] = {&sequence};
-    std::vector<BatchRow> rows;
-    for (const TokenId token : tokens) rows.push_back({token, static_cast<std::int32_t>(rows.size()), 0, false});
-    Tokens out;
-    while (static_cast<int>(out.size()) < n) {
-      rows.back().wants_logits = true;
-      transformer.forward(rows, one);
-      const auto logits = transformer.logits(0).first(test::kTinyVocab - 1);
+    Conversation conversation(*model_, *device_);
+    Tokens out, next = tokens;
+    while (std::ssize(out) < n) {
+      const auto logits = conversation.go_on(next).first(test::kTinyVocab - 1);
       out.push_back(static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
-      rows = {{out.back(), static_cast<std::int32_t>(sequence.length()), 0, false}};
+      next = {out.back()};
     }
     return out;
   }
 
   std::vector<float> logits(const Tokens& tokens) {
-    KvPool pool(*device_, model_->config(), DType::f16, DType::f16, 0);
-    Transformer transformer(*model_, pool, {.max_rows = 128, .max_logit_rows = 1, .max_sequences = 1, .context = 256});
-    KvSequence sequence;
-    KvSequence* const one[] = {&sequence};
-    std::vector<BatchRow> rows;
-    for (const TokenId token : tokens) rows.push_back({token, static_cast<std::int32_t>(rows.size()), 0, false});
-    rows.back().wants_logits = true;
-    transformer.forward(rows, one);
-    const auto found = transformer.logits(0);
+    Conversation conversation(*model_, *device_);
+    const auto found = conversation.go_on(tokens);
     return {found.begin(), found.end()};
   }
 
