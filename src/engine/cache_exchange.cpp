@@ -82,7 +82,7 @@ void Engine::Impl::exchange_state(Slot& slot, std::span<const TokenId> prompt) {
         throw Error(ErrorKind::internal, "the state is of another model or layout");
       // Its blocks go first where they are dear: they are forgotten anyway.
       if (transport) slot.kv.truncate(0);
-      slot.kv.restore(on_device(state.kv), *pool, transformer->stream());
+      with_room([&] { slot.kv.restore(on_device(state.kv), *pool, transformer->stream()); });
     };
     if (auto better = cache->take_better(slot.tokens, prompt, restore)) {
       slot.tokens = std::move(better->first);

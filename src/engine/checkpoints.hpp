@@ -1,6 +1,7 @@
 #pragma once
 // States that a slot can go back to although its window layers have forgotten what they need
 // (docs/prompt-cache.md, 3.4). Which ones are made, kept and used decides where a prompt's evaluation starts.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -55,6 +56,15 @@ class Checkpoints {
       if (c->last <= n_past && (c->first < from || c->first == 0)) return &*c;
     }
     return nullptr;
+  }
+
+  // Whether there was one whose state is as wanted.
+  template <class Wanted>
+  bool drop_oldest(Wanted&& wanted) {
+    const auto found = std::find_if(list_.begin(), list_.end(), [&](const Checkpoint& c) { return wanted(c.state); });
+    if (found == list_.end()) return false;
+    list_.erase(found);
+    return true;
   }
 
   void drop_beyond(std::int64_t n_past) {

@@ -93,6 +93,18 @@ struct Engine::Impl {
   CutPoints cut_points(const Slot& slot) const noexcept;
   void make_checkpoint(Slot& slot, std::int64_t end);
   KvCells checkpoint_state(const Slot& slot);
+  bool drop_checkpoint_on_device();
+  // Again as long as memory of the device is short and a checkpoint can give way. `work` changes nothing then.
+  template <class Work>
+  auto with_room(Work&& work) {
+    for (;;) {
+      try {
+        return work();
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::out_of_memory || !drop_checkpoint_on_device()) throw;
+      }
+    }
+  }
   void start_action(Slot& slot, Job& job);
   void step();
   void form_batch();

@@ -91,12 +91,13 @@ std::int64_t Engine::Impl::roll_back(Slot& slot, std::int64_t n_past, std::int64
   if (n_past > 0 && n_past <= held) {
     const std::int64_t needed_from = std::max<std::int64_t>(0, n_past - window - (n_past < total ? 0 : 1));
     if (first < 0 || first >= needed_from) {
-      if (const auto* checkpoint = slot.checkpoints.find(n_past, needed_from)) {
-        slot.kv.restore_window(on_device(checkpoint->state), *pool, transformer->stream());
-        reached = std::min(n_past, std::max(checkpoint->first + 1, checkpoint->last));
-        n_past = std::min({reached, held, checkpoint->tokens});
+      if (const auto* found = slot.checkpoints.find(n_past, needed_from)) {
+        const auto checkpoint = *found;  // which may be the one that gives way
+        with_room([&] { slot.kv.restore_window(on_device(checkpoint.state), *pool, transformer->stream()); });
+        reached = std::min(n_past, std::max(checkpoint.first + 1, checkpoint.last));
+        n_past = std::min({reached, held, checkpoint.tokens});
         ++metrics.checkpoints_restored;
-        log_debug("slot {}: back to a checkpoint of {} tokens, {} are used", slot.id, checkpoint->tokens, n_past);
+        log_debug("slot {}: back to a checkpoint of {} tokens, {} are used", slot.id, checkpoint.tokens, n_past);
       } else {
         log_debug("slot {}: no checkpoint for {} tokens, starting anew", slot.id, n_past);
         n_past = reached = 0;
@@ -142,6 +143,23 @@ KvCells Engine::Impl::checkpoint_state(const Slot& slot) {
     log_warning("slot {}: a checkpoint stays on the device: {}", slot.id, error.what());
   }
   return state;
+}
+
+// Those that host memory had no room for, of idle slots first. False: there is none.
+bool Engine::Impl::drop_checkpoint_on_device() {
+  if (model.device().shares_host_memory()) return false;
+  const auto on_device = [](const KvCells& state) {
+    return std::any_of(state.blocks().begin(), state.blocks().end(),
+                       [](const KvBlock& block) { return block && !block.on_host(); });
+  };
+  for (const bool busy : {false, true}) {
+    for (Slot& slot : slots) {
+      if ((slot.run != nullptr) != busy || !slot.checkpoints.drop_oldest(on_device)) continue;
+      log_warning("slot {}: memory of the device is short, its oldest checkpoint there is dropped", slot.id);
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace bankml

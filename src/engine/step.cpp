@@ -150,7 +150,7 @@ bool Engine::Impl::shift_context(Slot& slot) {
 // for it any more.
 bool Engine::Impl::run_rows(std::span<const BatchRow> batch) {
   try {
-    if (!transformer->forward(batch, sequences, &abort)) return false;
+    if (!with_room([&] { return transformer->forward(batch, sequences, &abort); })) return false;
   } catch (const std::exception& error) {
     if (kind_of(error) == ErrorKind::out_of_memory) {
       fail_youngest(batch, error.what());

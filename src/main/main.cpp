@@ -90,9 +90,8 @@ void check_weights_fit(const GgufFile& file, int cuda_device) {
           file.name(), static_cast<double>(needed) / kMiB, static_cast<double>(free) / kMiB, cuda_device));
 }
 
-std::unique_ptr<Model> load_model(const Options& options, Device& device, std::optional<int> cuda_device,
+std::unique_ptr<Model> load_model(const Options& options, GgufFile file, Device& device, std::optional<int> cuda_device,
                                   const ServiceManager& manager) {
-  GgufFile file = GgufFile::open(options.model_path);
   if (cuda_device) check_weights_fit(file, *cuda_device);
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress;
@@ -126,7 +125,7 @@ std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> token)
 
 // The template of the flags, else the model's, else ChatML. A template that can't render one user message is of no use
 // to any chat: the daemon doesn't start with it.
-ChatTemplate make_template(const ChatOptions& chat, const Model& model, const Tokenizer& tokenizer) {
+ChatTemplate make_template(const ChatOptions& chat, const GgufFile& file, const Tokenizer& tokenizer) {
   TemplateOptions options;
   options.jinja = chat.jinja;
   options.bos_token = token_text(tokenizer, tokenizer.bos());
@@ -138,7 +137,7 @@ ChatTemplate make_template(const ChatOptions& chat, const Model& model, const To
   options.kwargs.emplace("preserve_reasoning", chat.preserve_reasoning);  // keeps what is there
   if (!chat.reasoning_effort.empty()) options.kwargs.emplace("reasoning_effort", chat.reasoning_effort);
   options.thinking = chat.thinking;
-  const std::string source = chat.chat_template.empty() ? read_chat_template(model.file()) : chat.chat_template;
+  const std::string source = chat.chat_template.empty() ? read_chat_template(file) : chat.chat_template;
   try {
     ChatTemplate chat_template(source, std::move(options));
     const boost::json::object message{{"role", "user"}, {"content", "test"}};
@@ -224,10 +223,12 @@ void serve(Options options, Arguments arguments) {
   const std::unique_ptr<Device> device =
       cuda_device ? make_cuda_device(*cuda_device) : make_cpu_device(options.threads);
   log_info("device: {}", device->description());
-  const std::unique_ptr<Model> model = load_model(options, *device, cuda_device, manager);
+  GgufFile file = GgufFile::open(options.model_path);
+  read_config(file, options.rope);  // what isn't built in is named first, and before memory is taken for weights
+  const Tokenizer tokenizer = make_tokenizer(file);
+  const ChatTemplate chat_template = make_template(options.chat, file, tokenizer);
+  const std::unique_ptr<Model> model = load_model(options, std::move(file), *device, cuda_device, manager);
   apply_model_sampling(model->file(), options);
-  const Tokenizer tokenizer = make_tokenizer(model->file());
-  const ChatTemplate chat_template = make_template(options.chat, *model, tokenizer);
   options.engine.heartbeat = manager.watchdog();
   if (cuda_device) options.engine.device_free_bytes = [index = *cuda_device] { return free_cuda_memory(index); };
   Engine engine(*model, tokenizer, options.engine);

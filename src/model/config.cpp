@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "bankml/base/error.hpp"
-#include "bankml/base/log.hpp"
 #include "base/printable.hpp"
 #include "model/architecture.hpp"
 #include "model/config_keys.hpp"
@@ -77,10 +76,6 @@ int read_vocabulary_size(const ConfigKeys& keys) {
   if (tokens < 1 || tokens > static_cast<std::uint64_t>(kMaxInt)) {
     throw Error(ErrorKind::invalid_request, fmt::format("{}: key '{}': expected a list of tokens, found {} elements",
                                                         keys.file().name(), kTokens, tokens));
-  }
-  const auto declared = keys.find_count("vocab_size", 0);
-  if (declared && std::cmp_not_equal(*declared, tokens)) {
-    log_warning("key '{}' is {}, but the vocabulary has {} tokens", keys.full("vocab_size"), *declared, tokens);
   }
   return static_cast<int>(tokens);
 }

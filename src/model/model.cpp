@@ -6,9 +6,11 @@
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "bankml/base/error.hpp"
 #include "bankml/base/log.hpp"
+#include "bankml/device/shape_limits.hpp"
 #include "base/printable.hpp"
 #include "model/load_plan.hpp"
 
@@ -166,6 +168,28 @@ void refuse_split_files(const GgufFile& file) {
   }
 }
 
+void refuse_shapes(const GgufFile& file, const ModelConfig& config, const Device& device) {
+  const auto* const limited = dynamic_cast<const LimitsShapes*>(&device);
+  if (limited == nullptr) return;
+  const ShapeLimits most = limited->shape_limits();
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{}: {}: this device can't compute it, the CPU can", file.name(), what));
+  };
+  const int length = config.head_dim_k;
+  if (length > most.head_dim || length % most.head_dim_multiple != 0) {
+    refuse(fmt::format("heads of length {}, expected a multiple of {} up to {}", length, most.head_dim_multiple,
+                       most.head_dim));
+  }
+  for (const LayerConfig& layer : config.layer) {
+    if (layer.rope.style == RopeStyle::none || layer.rope.n_rot <= most.rotated) continue;
+    refuse(fmt::format("{} rotated elements of a head, expected at most {}", layer.rope.n_rot, most.rotated));
+  }
+  if (config.experts.used > most.experts_used) {
+    refuse(fmt::format("{} experts for each row, expected at most {}", config.experts.used, most.experts_used));
+  }
+}
+
 std::vector<float> rope_tensor(LoadPlan& plan, const GgufFile& file, const std::string& name, std::int64_t n) {
   const GgufTensor* const tensor = plan.find(name, {n});
   if (tensor == nullptr) return {};
@@ -175,6 +199,13 @@ std::vector<float> rope_tensor(LoadPlan& plan, const GgufFile& file, const std::
                 fmt::format("{}: tensor '{}': expected numbers above 0", file.name(), name));
   }
   return factors;
+}
+
+void warn_of_other_vocabulary(const GgufFile& file, const ModelConfig& config) {
+  const std::string key = config.architecture + ".vocab_size";
+  const auto declared = file.unsigned_value(key);
+  if (!declared || std::cmp_equal(*declared, config.vocab)) return;
+  log_warning("{}: key '{}' is {}, but the vocabulary has {} tokens", file.name(), key, *declared, config.vocab);
 }
 
 void warn_of_unused(const LoadPlan& plan, const GgufFile& file) {
@@ -221,6 +252,7 @@ std::unique_ptr<Model> Model::load(GgufFile file, Device& device, const RopeOver
   std::unique_ptr<Model> model(new Model(std::move(file), device));
   model->config_ = read_config(model->file_, overrides);
   const ModelConfig& config = model->config_;
+  refuse_shapes(model->file_, config, device);
 
   LoadPlan plan(model->file_);
   plan.matrix(model->token_embedding_, plan.require("token_embd.weight", {config.dim, config.vocab}));
@@ -243,6 +275,7 @@ std::unique_ptr<Model> Model::load(GgufFile file, Device& device, const RopeOver
   model->layers_.resize(config.layer.size());
   for (std::size_t i = 0; i < config.layer.size(); ++i) LayerPlan(plan, config, i, model->layers_[i]).declare();
 
+  warn_of_other_vocabulary(model->file_, config);
   warn_of_unused(plan, model->file_);
   plan.load(device, progress);
   for (const GgufTensor& tensor : model->file_.tensors()) {

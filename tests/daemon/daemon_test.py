@@ -346,6 +346,25 @@ class Files(unittest.TestCase):
                 self.assertIsNone(daemon.process.poll())
 
 
+class Models(unittest.TestCase):
+    def test_that_cannot_be_served_are_named_before_their_weights_are_loaded(self):
+        whole = pathlib.Path(Daemon.model).read_bytes()
+        for key in ("general.architecture", "tokenizer.ggml.model", "tokenizer.ggml.pre"):
+            with self.subTest(key), tempfile.NamedTemporaryFile(suffix=".gguf") as other:
+                at = whole.index(key.encode()) + len(key) + 4  # behind the type
+                length = int.from_bytes(whole[at:at + 8], "little")
+                unknown = b"x" * length
+                other.write(whole[:at + 8] + unknown + whole[at + 8 + length:])
+                other.flush()
+                run = subprocess.run([Daemon.binary, "-m", other.name, "--port", "0", "-lv", "4"], capture_output=True,
+                                     timeout=PATIENCE, check=False)
+                self.assertEqual(run.returncode, 1)
+                last = run.stderr.decode().splitlines()[-1]
+                self.assertTrue(last.startswith(f"bankmld: {other.name}: "), last)
+                self.assertIn(f"'{unknown.decode()}'", last)
+                self.assertNotIn(b"model loaded", run.stdout + run.stderr)
+
+
 class Limits(unittest.TestCase):
     def test_of_connections_answer_503(self):
         with Daemon("--max-connections-per-address", "3") as daemon:

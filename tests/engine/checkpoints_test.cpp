@@ -92,6 +92,15 @@ TEST(Checkpoints, DropsThoseThatReachBeyondWhatIsUsed) {
   EXPECT_THAT(tokens(list), ElementsAre(10, 20));
 }
 
+TEST(Checkpoints, DropsTheOldestOfThoseThatAreWanted) {
+  List list;
+  for (const std::int64_t n : {10, 20, 30}) list.add(mark(n, 1), static_cast<int>(n) % 20, {});
+  const auto zero = [](int state) { return state == 0; };
+  EXPECT_TRUE(list.drop_oldest(zero));
+  EXPECT_THAT(tokens(list), ElementsAre(10, 30));
+  EXPECT_FALSE(list.drop_oldest(zero));
+}
+
 // docs/prompt-cache.md, 8.7: B1, B5 and B10.
 TEST(CheckpointDue, IsDueBeforeTheLastPassesOfAPrompt) {
   EXPECT_FALSE(checkpoint_due(5000, 2048, 4096, 512, {}, -1, 8192));

@@ -105,15 +105,16 @@ class AttentionKernels : public testing::Test {
   }
 };
 
+constexpr int kLengths[] = {1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 129, 200};
+
 TEST_F(AttentionKernels, OneRowOfEveryHeadLength) {
   for (const int dim : {16, 64, 80, 96, 128, 256}) {
-    for (const int cells : {1, 2, 31, 63, 64, 65, 129, 200})
-      expect_attention({.head_dim = dim, .kv_heads = 2, .cells = {cells}}, {}, kSums);
+    for (const int cells : kLengths) expect_attention({.head_dim = dim, .kv_heads = 2, .cells = {cells}}, {}, kSums);
   }
 }
 
 TEST_F(AttentionKernels, OneRowOfEveryGroupOfHeads) {
-  for (const int group : {1, 2, 3, 4, 5, 7, 8, 9})
+  for (const int group : {1, 2, 3, 4, 5, 6, 7, 8, 9})
     expect_attention({.kv_heads = 3, .group = group, .cells = {130}}, {}, kSums);
 }
 
@@ -165,6 +166,28 @@ TEST_F(AttentionKernels, ManyRowsOfEveryHeadLength) {
   }
   for (const int rows : {12, 64})
     expect_attention({.head_dim = 32, .rows = {rows}, .cells = {70}}, {}, kSums);  // no tensor-core kernel
+}
+
+TEST_F(AttentionKernels, ManyRowsOfEveryGroupOfHeads) {
+  for (const int group : {1, 2, 3, 4, 5, 6, 7, 8, 9})
+    expect_attention({.kv_heads = 3, .group = group, .rows = {17}, .cells = {75}}, {}, kHalfWeights);
+}
+
+TEST_F(AttentionKernels, ManyRowsOverEveryNumberOfCells) {
+  for (const int cells : kLengths) {
+    for (const int rows : {9, 33}) {
+      if (rows <= cells) expect_attention({.rows = {rows}, .cells = {cells}}, {}, kHalfWeights);
+    }
+  }
+}
+
+TEST_F(AttentionKernels, FewRowsOfQuantisedCachesOfEveryHeadLength) {
+  for (const int dim : {64, 96, 128, 256}) {
+    for (const int rows : {1, 8})
+      expect_attention(
+          {.head_dim = dim, .group = 3, .type_k = DType::q8_0, .type_v = DType::q8_0, .rows = {rows}, .cells = {131}},
+          {}, kSums);
+  }
 }
 
 TEST_F(AttentionKernels, ManyRowsOfSeveralSequencesInOneTile) {

@@ -217,14 +217,16 @@ TEST_P(Elementwise, RowsAreGathered) {
 }
 
 TEST_P(Elementwise, LogitsAreScaledAndCapped) {
-  const std::vector<float> x = random_floats(1000, random, 50.0f);
-  for (const auto& [scale, cap] : {std::pair{0.25f, 0.0f}, {1.0f, 30.0f}, {2.0f, 30.0f}}) {
-    Buffer kept;
-    expect_near(x.size(), 1e-6f, [&, s = scale, c = cap](Bench& bench) {
-      kept = bench.upload(x);
-      bench.ops().scale_softcap(bench.stream(), kept.as<float>(), static_cast<std::int64_t>(x.size()), s, c);
-      return kept.as<float>();
-    });
+  for (const int n : kLengths) {
+    const std::vector<float> x = random_floats(static_cast<std::size_t>(n), random, 50.0f);
+    for (const auto& [scale, cap] : {std::pair{0.25f, 0.0f}, {1.0f, 30.0f}, {2.0f, 30.0f}}) {
+      Buffer kept;
+      expect_near(x.size(), 1e-6f, [&, s = scale, c = cap](Bench& bench) {
+        kept = bench.upload(x);
+        bench.ops().scale_softcap(bench.stream(), kept.as<float>(), static_cast<std::int64_t>(x.size()), s, c);
+        return kept.as<float>();
+      });
+    }
   }
 }
 

@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "bankml/base/error.hpp"
-#include "kernels/host_device.hpp"
+#include "kernels/watched_device.hpp"
 #include "support/engine_fixture.hpp"
 #include "support/tiny_model.hpp"
 
@@ -22,11 +22,10 @@ namespace {
 namespace fs = std::filesystem;
 using host::Operation;
 using test::EngineFixture;
+using test::GgufBuilder;
 using test::range;
 using test::operator+;
 using testing::HasSubstr;
-
-constexpr const char* kWindowModel = BANKML_TEST_DATA "/tiny/tiny-gemma3-Q8_0.gguf";
 
 // A folder of the test's own, with a model that is quick on the host device.
 class Folder {
@@ -34,14 +33,20 @@ class Folder {
   Folder() {
     std::string name = (fs::temp_directory_path() / "bankml-device-XXXXXX").string();
     path_ = mkdtemp(name.data());
-    const auto bytes = test::tiny_model({.layers = 1, .dim = 32, .heads = 2, .kv_heads = 1, .hidden = 32}).build();
-    std::ofstream(model(), std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+    write(model(), test::tiny_model({.layers = 1, .dim = 32, .heads = 2, .kv_heads = 1, .hidden = 32}));
+    write(model_of_longer_heads(),
+          test::tiny_model({.layers = 1, .dim = 32, .heads = 2, .kv_heads = 1, .head_dim = 32, .hidden = 32}));
   }
   ~Folder() { fs::remove_all(path_); }
   fs::path path() const { return path_; }
   fs::path model() const { return path_ / "tiny.gguf"; }
+  fs::path model_of_longer_heads() const { return path_ / "longer.gguf"; }  // of a block of Q8_0
 
  private:
+  static void write(const fs::path& path, const GgufBuilder& builder) {
+    const std::vector<std::byte> bytes = builder.build();
+    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  }
   fs::path path_;
 };
 
@@ -166,6 +171,51 @@ TEST(EngineOnDevice, EvictsTheOldestBeforeItTakesMoreThanTheLimit) {
   EXPECT_GT(metrics.cache_entries, 50u);
 }
 
+// Its blocks are others, and the engine waits for logits only.
+TEST(EngineOnDevice, AConversationIsAnsweredWhileTheOneBeforeIsStillBeingSaved) {
+  auto own = std::make_unique<test::WatchedDevice>();
+  const test::WatchedDevice& watched = *own;
+  EngineFixture fixture(options(), folder().model(), std::move(own));
+  const auto opening = range(1, 70);
+  const Done first = fixture.ask(opening);
+  Stream& save = watched.stream_of(StreamPriority::low);
+  host::hold(save);
+  fixture.ask(range(100, 180));
+  EngineMetrics metrics = fixture.engine().metrics();
+  EXPECT_EQ(metrics.cache_saves, 1u);
+  EXPECT_EQ(metrics.copied_to_host, 0u) << "nothing has been copied yet";
+  EXPECT_EQ(metrics.copy_waits, 0u);
+  host::release(save);
+  EXPECT_EQ(fixture.ask(opening + first.tokens + range(200, 203)).timings.cache_n, 73);
+  metrics = fixture.engine().metrics();
+  EXPECT_EQ(metrics.cache_hits, 1u);
+  EXPECT_EQ(metrics.copy_waits, 0u);
+}
+
+// A device whose host memory for states can't be pinned; what else needs it can.
+class UnpinnableDevice final : public host::HostDevice {
+ public:
+  explicit UnpinnableDevice(std::size_t slab_bytes) : slab_bytes_(slab_bytes) {}
+  Buffer allocate_host(std::size_t bytes) override {
+    if (bytes == slab_bytes_) throw Error(ErrorKind::out_of_memory, "no more pages may be locked");
+    return HostDevice::allocate_host(bytes);
+  }
+
+ private:
+  std::size_t slab_bytes_;
+};
+
+TEST(EngineOnDevice, GoesOnWithPageableMemoryAndTheSameAnswersWhereNothingCanBePinned) {
+  EngineFixture pinned(options(), folder().model(), device());
+  EngineFixture pageable(options(), folder().model(), std::make_unique<UnpinnableDevice>(std::size_t{2} << 20));
+  EXPECT_EQ(interleave(pageable, 3), interleave(pinned, 3));
+  const EngineMetrics metrics = idle_metrics(pageable);
+  EXPECT_GT(metrics.cache_hits, 0u);
+  EXPECT_EQ(metrics.pinned_bytes, 0u);
+  EXPECT_EQ(metrics.pageable_bytes, std::uint64_t{2} << 20);
+  EXPECT_GT(metrics.copy_waits, 0u);
+}
+
 TEST(EngineOnDevice, RandomDelaysOfStreamsChangeNoAnswer) {
   EngineFixture undisturbed(options(), folder().model(), device());
   const Session expected = interleave(undisturbed);
@@ -176,35 +226,16 @@ TEST(EngineOnDevice, RandomDelaysOfStreamsChangeNoAnswer) {
   }
 }
 
-TEST(EngineOnDevice, CheckpointsOfWindowModelsAreUsedAsOnTheCpu) {
-  EngineOptions steps = options();
-  steps.context = 512;
-  steps.batch = 64;
-  steps.ubatch = 32;
-  steps.checkpoint_min_step = 30;
-  steps.cache_ram_mib = 8;
-  const auto ask = [&](std::unique_ptr<Device> on) {
-    EngineFixture fixture(steps, kWindowModel, std::move(on));
-    CompletionParams params = EngineFixture::default_params();
-    params.sampling.logit_bias = {{286, -INFINITY}, {287, -INFINITY}};
-    params.n_predict = 1;
-    Session session;
-    const auto text = [](int n) {
-      std::vector<TokenId> tokens;
-      for (int i = 0; i < n; ++i) tokens.push_back((i * 7 + i / 11) % 200);
-      return tokens;
-    };
-    for (const auto& prompt : {text(30), text(80), text(110), range(100, 140), text(60), range(100, 145)})
-      session.cached.push_back(fixture.ask(prompt, params).timings.cache_n);
-    EXPECT_GT(fixture.engine().metrics().checkpoints_restored, 0u);
-    return session.cached;
-  };
-  EXPECT_EQ(ask(device()), ask(make_cpu_device(1)));
-}
+class SlotFiles : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(, SlotFiles, testing::Values(DType::f16, DType::f32, DType::q8_0),
+                         [](const auto& test) { return std::string(dtype_info(test.param).name); });
 
-TEST(EngineOnDevice, ASlotFileOfOneBackendServesTheOther) {
+TEST_P(SlotFiles, OfOneBackendServeTheOther) {
   const auto prompt = range(1, 90);
-  EngineFixture cpu(options(), folder().model()), gpu(options(), folder().model(), device());
+  EngineOptions typed = options();
+  typed.cache_type_k = typed.cache_type_v = GetParam();
+  const fs::path model = folder().model_of_longer_heads();
+  EngineFixture cpu(typed, model), gpu(typed, model, device());
   const auto other = range(150, 200);
   for (const auto& [from, to, name] : {std::tuple(&cpu, &gpu, "of-cpu"), std::tuple(&gpu, &cpu, "of-gpu")}) {
     const Done first = from->ask(prompt);
@@ -219,6 +250,19 @@ TEST(EngineOnDevice, ASlotFileOfOneBackendServesTheOther) {
     EXPECT_EQ(moved.tokens, stayed.tokens);
     from->erase();
   }
+}
+
+TEST(EngineOnDevice, ASlotFileOfAnotherCacheTypeIsRefused) {
+  const fs::path model = folder().model_of_longer_heads();
+  EngineOptions quantised = options();
+  quantised.cache_type_k = quantised.cache_type_v = DType::q8_0;
+  EngineFixture cpu(options(), model), gpu(quantised, model, device());
+  cpu.ask(range(1, 90));
+  ASSERT_TRUE(std::holds_alternative<SlotActionResult>(cpu.save("halves")));
+  const auto refused = gpu.restore("halves");
+  ASSERT_TRUE(std::holds_alternative<Failed>(refused));
+  EXPECT_EQ(std::get<Failed>(refused).kind, ErrorKind::invalid_request);
+  EXPECT_THAT(std::get<Failed>(refused).message, HasSubstr("expected K cells of type"));
 }
 
 // --- memory of the device ---

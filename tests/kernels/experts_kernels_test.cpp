@@ -20,6 +20,10 @@ namespace {
 using test::Bench;
 using test::random_floats;
 
+constexpr DType kShortBlocks[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0,   DType::q4_1,
+                                  DType::q5_0, DType::q5_1, DType::q8_0, DType::iq4_nl, DType::mxfp4};
+constexpr DType kSuperBlocks[] = {DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_xs};
+
 class ExpertKernels : public testing::TestWithParam<host::Order> {
  protected:
   struct Shape {
@@ -108,15 +112,13 @@ TEST_P(ExpertKernels, OneExpertAllOfThemAndMoreThanAWarpHasLanes) {
 }
 
 TEST_P(ExpertKernels, WeightsOfEveryKind) {
-  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q5_1, DType::mxfp4})
-    expect_branch({.type = type});
-  expect_branch({.type = DType::q4_k, .hidden = 256});
+  for (const DType type : kShortBlocks) expect_branch({.type = type});
+  for (const DType type : kSuperBlocks) expect_branch({.type = type, .hidden = 256});
 }
 
 TEST_P(ExpertKernels, TilesOfWeightsOfEveryKind) {
-  for (const DType type : {DType::f32, DType::q4_0, DType::q5_1, DType::mxfp4})
-    expect_branch({.type = type, .rows = 11});
-  for (const DType type : {DType::q2_k, DType::q6_k}) expect_branch({.type = type, .rows = 11, .hidden = 256});
+  for (const DType type : kShortBlocks) expect_branch({.type = type, .rows = 11});
+  for (const DType type : kSuperBlocks) expect_branch({.type = type, .rows = 11, .hidden = 256});
 }
 
 // Pairs of an expert stay in their order, tiles cover each pair once, and what is left over is said to be empty.

@@ -11,7 +11,7 @@
 
 namespace bankml::host {
 
-class HostDevice : public Device {
+class HostDevice : public Device, public LimitsShapes {
  public:
   explicit HostDevice(const HostOptions& options = {}) : runtime_(options), ops_(make_ops(*this)) {}
 
@@ -36,6 +36,7 @@ class HostDevice : public Device {
   std::unique_ptr<ExpertChoice> make_expert_choice(int max_rows, int experts, int used) override {
     return host::make_expert_choice(*this, max_rows, experts, used);
   }
+  ShapeLimits shape_limits() const noexcept override { return host::shape_limits(); }
   Ops& ops() noexcept override { return *ops_; }
   HostRuntime& runtime() noexcept { return runtime_; }
 

@@ -146,6 +146,10 @@ TEST_P(MatmulKernels, FewRowsOfAnyLength) {
   }
 }
 
+TEST_P(MatmulKernels, EveryNumberOfFewRows) {
+  for (const int rows : {4, 5, 6, 7}) expect_products(17, lengths()[2], rows);
+}
+
 TEST_P(MatmulKernels, ManyRowsOfAnyLength) {
   for (const int cols : lengths()) expect_products(9, cols, 9);
 }
@@ -156,7 +160,7 @@ TEST_P(MatmulKernels, ManyRowsInEveryTileShape) {
   const int aligned = dtype_info(GetParam()).block_len == 1
                           ? 48
                           : cols / dtype_info(GetParam()).block_len * dtype_info(GetParam()).block_len;
-  for (const int rows : {31, 33, 64, 65, 129}) expect_products(rows == 65 ? 131 : 40, aligned, rows);
+  for (const int rows : {31, 32, 33, 63, 64, 65, 127, 129}) expect_products(rows == 65 ? 131 : 40, aligned, rows);
 }
 
 TEST_P(MatmulKernels, ManyRowsWhereCublasIsThere) {

@@ -173,6 +173,11 @@ TEST_P(RopeKernels, HeadsOfEveryLength) {
   }
 }
 
+TEST_P(RopeKernels, AnyNumberOfRowsAndHeads) {
+  for (const int rows : {1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 129})
+    expect_stored({.kv_heads = rows % 5 + 1, .group = rows % 8 + 1, .rows = {rows}, .cells = {130}}, {});
+}
+
 TEST_P(RopeKernels, APartOfAHeadOrNothingIsRotated) {
   expect_stored({.head_dim = 96, .rows = {3}, .cells = {9}}, {.n_rot = 32});
   expect_stored({.head_dim = 96, .rows = {3}, .cells = {9}}, {.style = RopeStyle::adjacent, .n_rot = 48});

@@ -1,5 +1,6 @@
 #pragma once
 // The host device, with its streams in reach: a test holds one to see who waits for it.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -22,6 +23,9 @@ class WatchedDevice final : public host::HostDevice, public PrioritizesStreams {
   // In the order in which they were made.
   Stream& stream(std::size_t i) const { return *streams_.at(i); }
   StreamPriority priority(std::size_t i) const { return priorities_.at(i); }
+  Stream& stream_of(StreamPriority priority) const {  // the first one
+    return stream(static_cast<std::size_t>(std::ranges::find(priorities_, priority) - priorities_.begin()));
+  }
 
  private:
   std::vector<Stream*> streams_;

@@ -387,6 +387,31 @@ TEST_F(ServiceTest, ShowsMetricsOnlyWhenAsked) {
   EXPECT_EQ(error_type(get("/metrics"), 501), "not_supported_error");
 }
 
+TEST_F(ServiceTest, TellsOfCheckpointsAndTheirBytes) {
+  options.metrics = true;
+  EngineMetrics& now = app_.service().values;
+  now.slot_checkpoints = 3;
+  now.slot_checkpoint_bytes = 3000;
+  now.cache_checkpoints = 5;
+  now.cache_checkpoint_bytes = 5000;
+  now.checkpoints_made = 9;
+  now.checkpoints_restored = 2;
+  SlotSnapshot slot;
+  slot.had_task = true;
+  slot.checkpoints = 3;
+  slot.checkpoint_bytes = 3000;
+  app_.service().snapshots = {slot};
+  make_ready();
+  const std::string page = get("/metrics").body;
+  for (const char* line : {"bankmld_slot_checkpoints 3", "bankmld_slot_checkpoint_bytes 3000",
+                           "bankmld_prompt_cache_checkpoints 5", "bankmld_prompt_cache_checkpoint_bytes 5000",
+                           "bankmld_checkpoints_made_total 9", "bankmld_checkpoints_restored_total 2"})
+    EXPECT_THAT(page, HasSubstr("\n" + std::string(line) + "\n"));
+  const boost::json::value shown = boost::json::parse(get("/slots").body).at(0);
+  EXPECT_EQ(shown.at("n_checkpoints").as_int64(), 3);
+  EXPECT_EQ(shown.at("checkpoint_bytes").as_int64(), 3000);
+}
+
 TEST_F(ServiceTest, ShowsRatesSinceTheLastReading) {
   options.metrics = true;
   app_.service().values.prompt_tokens = 100;

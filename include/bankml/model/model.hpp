@@ -29,7 +29,7 @@ class Model {
  public:
   // `progress(done)` is called with a fraction in [0, 1] while weights are loaded, on the calling thread.
   // Throws what GgufFile::open and read_config throw, and Error(invalid_request) for a missing tensor or one of another
-  // shape, naming it.
+  // shape, naming it, Error(unsupported) for what the device can't compute.
   static std::unique_ptr<Model> load(const std::filesystem::path& path, Device& device,
                                      const RopeOverrides& overrides = {},
                                      const std::function<void(double)>& progress = {});

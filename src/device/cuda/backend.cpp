@@ -11,6 +11,13 @@ std::unique_ptr<Ops> make_ops(Device& device) {
   return std::make_unique<GpuOps>(device);
 }
 
+ShapeLimits shape_limits() noexcept {
+  return {.head_dim = kMaxHeadDim,
+          .head_dim_multiple = kHeadDimMultiple,
+          .rotated = 2 * kMaxPairs,
+          .experts_used = GpuExpertChoice::kMaxUsed};
+}
+
 void DeleteWeightLoader::operator()(WeightLoader* loader) const noexcept {
   delete loader;
 }

@@ -6,12 +6,15 @@
 #include <memory>
 
 #include "bankml/device/ops.hpp"
+#include "bankml/device/shape_limits.hpp"
 #include "namespace.hpp"
 
 namespace KERNEL_NAMESPACE {
 
 // `device` gives memory and streams, and outlives what is made.
 std::unique_ptr<Ops> make_ops(Device& device);
+// What its operations refuse.
+ShapeLimits shape_limits() noexcept;
 class WeightLoader;
 struct DeleteWeightLoader {
   void operator()(WeightLoader* loader) const noexcept;

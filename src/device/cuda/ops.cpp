@@ -233,11 +233,10 @@ void GpuOps::rotate_keys(Stream& stream, const KvLayout& kv, std::byte* const* b
 void GpuOps::attention(Stream& stream, Activation& out, const AttentionArgs& args, const KvLayout& kv,
                        const BatchView& batch) {
   if (batch.rows == 0) return;
-  constexpr int kChunk = 8, kMaxHeadDim = 1024;
   for (const int dim : {kv.head_dim_k, kv.head_dim_v}) {
-    if (dim % kChunk == 0 && dim <= kMaxHeadDim) continue;
+    if (dim % kHeadDimMultiple == 0 && dim <= kMaxHeadDim) continue;
     throw Error(ErrorKind::unsupported, "attention: expected heads whose length is a multiple of " +
-                                            std::to_string(kChunk) + " up to " + std::to_string(kMaxHeadDim) +
+                                            std::to_string(kHeadDimMultiple) + " up to " + std::to_string(kMaxHeadDim) +
                                             ", got " + std::to_string(dim));
   }
   AttentionLaunch launch;

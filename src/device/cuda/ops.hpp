@@ -12,6 +12,9 @@
 
 namespace KERNEL_NAMESPACE {
 
+// Lengths of heads that attention takes.
+inline constexpr int kHeadDimMultiple = 8, kMaxHeadDim = 1024;
+
 class GpuOps final : public Ops {
  public:
   // Weights and activations given to it must be GpuWeight and GpuActivation. Scratch is kept for the largest call so
@@ -37,7 +40,8 @@ class GpuOps final : public Ops {
   void rope_store(Stream& stream, const RopeStoreArgs& args, const KvLayout& kv, const BatchView& batch) override;
   void rotate_keys(Stream& stream, const KvLayout& kv, std::byte* const* blocks, const std::int32_t* cells, int n,
                    const float* table, RopeStyle style, int n_rot) override;
-  // Throws Error(unsupported) for heads whose length is no multiple of eight or above 1024, Error(out_of_memory).
+  // Throws Error(unsupported) for heads of another length than kHeadDimMultiple and kMaxHeadDim allow,
+  // Error(out_of_memory).
   void attention(Stream& stream, Activation& out, const AttentionArgs& args, const KvLayout& kv,
                  const BatchView& batch) override;
   void scale_softcap(Stream& stream, float* x, std::int64_t n, float scale, float cap) override;

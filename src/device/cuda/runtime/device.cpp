@@ -51,7 +51,7 @@ CudaDeviceInfo describe(int index, bool with_free_memory) {
   return {index, properties.name, properties.major * 10 + properties.minor, properties.totalGlobalMem, free};
 }
 
-class CudaDevice final : public Device, public PrioritizesStreams {
+class CudaDevice final : public Device, public PrioritizesStreams, public LimitsShapes {
  public:
   explicit CudaDevice(const CudaDeviceInfo& info) : info_(info) {
     use();
@@ -108,6 +108,7 @@ class CudaDevice final : public Device, public PrioritizesStreams {
   std::unique_ptr<ExpertChoice> make_expert_choice(int max_rows, int experts, int used) override {
     return cuda::make_expert_choice(*this, max_rows, experts, used);
   }
+  ShapeLimits shape_limits() const noexcept override { return cuda::shape_limits(); }
   Ops& ops() noexcept override { return *ops_; }
 
  private:
