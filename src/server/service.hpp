@@ -33,6 +33,7 @@ class Service {
  private:
   Reply route(const Request& request);
   Access access(const Request& request) const;
+  bool is_of_foreign_page(const Request& request) const;
 
   ServerOptions options_;  // written before the model is ready, then constant
   PolicyStore policy_;
