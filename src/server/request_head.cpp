@@ -89,6 +89,15 @@ std::uint64_t body_limit(const RequestParser& parser, std::int64_t limit) {
   return static_cast<std::uint64_t>(is_form(parser) ? std::min(limit, kMaxForm) : limit);
 }
 
+std::string_view without_authority(std::string_view target) noexcept {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (target.size() < scheme.size() || !iequals(target.substr(0, scheme.size()), scheme)) continue;
+    const std::size_t end = target.find_first_of("/?", scheme.size());
+    return end == std::string_view::npos ? "/" : target.substr(end);
+  }
+  return target;
+}
+
 std::string percent_decoded(std::string_view text, bool plus_is_space) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

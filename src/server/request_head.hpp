@@ -48,6 +48,9 @@ Refusal refused_head(const RequestParser& parser);
 // The bytes that the body of this request may have.
 std::uint64_t body_limit(const RequestParser& parser, std::int64_t limit);
 
+// The path and query of a target: all of it, but for "http://host/path", which proxies are sent (RFC 9112, 3.2.2).
+std::string_view without_authority(std::string_view target) noexcept;
+
 // "%41" to "A"; what is no such sequence stays. `plus_is_space`: as in queries.
 std::string percent_decoded(std::string_view text, bool plus_is_space);
 

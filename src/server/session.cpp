@@ -113,6 +113,8 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
       may_keep_ = incoming->keep_alive && served < kMaxRequests;
       status_ = 0;
       Reply reply = co_await handle(incoming->request);
+      // Up to 100 MiB: what may wait long in the queue does not need them any more.
+      std::string().swap(incoming->request.body);
       bool keep = false;
       if (auto* response = std::get_if<Response>(&reply)) {
         keep = co_await write_response(std::move(*response), *incoming);
@@ -217,7 +219,7 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
     Request& request = incoming.request;
     request.method = message.method_string();
     std::string_view target(message.target().data(), message.target().size());
-    target = target.substr(0, target.find('#'));
+    target = without_authority(target.substr(0, target.find('#')));
     const std::size_t question = std::min(target.find('?'), target.size());
     request.path = percent_decoded(target.substr(0, question), false);
     request.query = target.substr(std::min(question + 1, target.size()));

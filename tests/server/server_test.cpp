@@ -122,6 +122,11 @@ TEST_F(ServerTest, ClosesTheConnectionWhenAskedTo) {
   EXPECT_TRUE(client.is_closed());
 }
 
+TEST_F(ServerTest, ServesTargetsThatNameIt) {
+  start();
+  EXPECT_EQ(ask("GET", "http://127.0.0.1/health").body, R"({"status":"ok"})");
+}
+
 TEST_F(ServerTest, AnswersHeadWithoutABody) {
   start();
   HttpClient client(server().port());
