@@ -184,7 +184,7 @@ std::optional<Response> refused_as_far_too_long(const std::vector<TokenIds>& pro
     Failed failed;
     failed.kind = ErrorKind::context_overflow;
     failed.message =
-        fmt::format("a prompt of {} tokens exceeds the available context size of {} tokens", size, context);
+        fmt::format("the request of {} tokens exceeds the available context size of {} tokens", size, context);
     failed.prompt_tokens = static_cast<int>(size);
     failed.context = static_cast<int>(context);
     return error_response(failed);
