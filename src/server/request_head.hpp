@@ -26,6 +26,9 @@ inline constexpr std::size_t kMaxHead = kMaxTarget + kMaxHeaders * kMaxHeaderLin
 inline constexpr Refusal kMalformed = {400, "the request is not well-formed HTTP/1.1"};
 inline constexpr Refusal kLongTarget = {414, "the request target is longer than 32768 bytes"};
 inline constexpr Refusal kLargeBody = {413, "the request body is larger than the server takes"};
+inline constexpr Refusal kManyBodies = {503, "too many large requests are being received: try again later"};
+// How many of the largest bodies all together may take the memory of.
+inline constexpr std::int64_t kBodiesAtOnce = 10;
 inline constexpr std::int64_t kMaxForm = 1 << 20;  // bytes of a URL-encoded form
 
 // Looks for the end of a head in what has been received so far; each call continues where the last one stopped.

@@ -23,6 +23,7 @@ class Service {
   void reload(ServerPolicy policy) { policy_.set(std::move(policy)); }
 
   ConnectionCounter& connections() noexcept { return connections_; }
+  BodyCounter& bodies() noexcept { return bodies_; }
   Activity& activity() noexcept { return activity_; }
 
   // Never throws: what goes wrong is an answer, too.
@@ -38,6 +39,7 @@ class Service {
   ServerOptions options_;  // written before the model is ready, then constant
   PolicyStore policy_;
   ConnectionCounter connections_;
+  BodyCounter bodies_;
   Activity activity_;
   MetricsPage metrics_;
   std::unique_ptr<MeteredService> metered_;
