@@ -74,7 +74,9 @@ std::vector<std::string> parts_of(const std::string& text) {
   return parts;
 }
 
-int parse_number(const std::string& flag, const std::string& text) {
+constexpr int kMostThreads = 1024;  // as of bankmld
+
+int parse_number(const std::string& flag, const std::string& text, int most = 1 << 20) {
   std::size_t used = 0;
   int value = 0;
   try {
@@ -82,16 +84,16 @@ int parse_number(const std::string& flag, const std::string& text) {
   } catch (const std::exception&) {
     used = 0;
   }
-  constexpr int kMost = 1 << 20;
-  if (used == 0 || used != text.size() || value < 1 || value > kMost) {
-    refuse(fmt::format("{}: expected a number from 1 to {}, got '{}'", flag, kMost, text));
+  if (used == 0 || used != text.size() || value < 1 || value > most) {
+    refuse(fmt::format("{}: expected a number from 1 to {}, got '{}'", flag, most, text));
   }
   return value;
 }
 
-std::vector<int> parse_numbers(const std::string& flag, const std::string& text) {
+template <class... Limits>
+std::vector<int> parse_numbers(const std::string& flag, const std::string& text, Limits... limits) {
   std::vector<int> numbers;
-  for (const std::string& part : parts_of(text)) numbers.push_back(parse_number(flag, part));
+  for (const std::string& part : parts_of(text)) numbers.push_back(parse_number(flag, part, limits...));
   return numbers;
 }
 
@@ -138,7 +140,7 @@ Options parse(int argc, char** argv) {
     else if (flag == "--device")
       o.devices = parse_devices(flag, value);
     else if (flag == "-t" || flag == "--threads")
-      o.threads = parse_numbers(flag, value);
+      o.threads = parse_numbers(flag, value, kMostThreads);
     else if (flag == "--prefill")
       o.plan.prefill = parse_numbers(flag, value);
     else if (flag == "--decode")

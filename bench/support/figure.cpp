@@ -24,6 +24,13 @@ std::string share_of(const Figure& f) {
   return fmt::format("{:.0f} % of {}", 100 * f.share(), limit);
 }
 
+// A field of a CSV file (RFC 4180, section 2).
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) out.append(c == '"' ? 2 : 1, c);
+  return out + "\"";
+}
+
 std::string setting_of(const Figure& f) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
@@ -78,12 +85,11 @@ std::string json_of(const std::vector<Figure>& figures, const std::string& machi
 }
 
 std::string csv_of(const std::vector<Figure>& figures) {
-  std::string out = "what,model,kv,threads,tokens,batch,unit,median,lowest,highest,limit,share\n";
+  std::string out = "what,model,kv,threads,tokens,batch,unit,median,lowest,highest,limit,limit_name,share\n";
   for (const Figure& f : figures) {
-    std::string model;
-    for (const char c : f.model) model += c == '"' ? std::string("\"\"") : std::string(1, c);
-    out += fmt::format("{},\"{}\",{},{},{},{},{},{},{},{},{},{}\n", f.what, model, f.kv, f.threads, f.tokens, f.batch,
-                       f.unit, f.median(), f.lowest(), f.highest(), f.limit, f.share());
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{}\n", quoted(f.what), quoted(f.model), f.kv, f.threads,
+                       f.tokens, f.batch, f.unit, f.median(), f.lowest(), f.highest(), f.limit, quoted(f.limit_name),
+                       f.share());
   }
   return out;
 }

@@ -22,7 +22,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kBytesPerThread = std::size_t{128} << 20;  // beyond the caches
+// Beyond the caches; less of it each where there are many threads, whose shares of the caches are small.
+constexpr std::size_t kMostBytesPerThread = std::size_t{128} << 20, kLeastBytesPerThread = std::size_t{32} << 20;
+constexpr std::size_t kBytesOfAll = std::size_t{4} << 30;
 constexpr int kRepeats = 5;
 
 using Words = std::uint64_t __attribute__((vector_size(32)));
@@ -130,16 +132,18 @@ double peak(ThreadPool& pool, double (*work)(volatile float*)) {
 MachineLimits measure_limits(int threads, Isa isa) {
   ThreadPool pool(threads);
   MachineLimits limits;
-  std::vector<std::byte> from(kBytesPerThread * static_cast<std::size_t>(threads)), to(from.size());
-  const auto part = [&](int thread) { return static_cast<std::size_t>(thread) * kBytesPerThread; };
+  const auto parts = static_cast<std::size_t>(threads);
+  const std::size_t part_bytes = std::clamp(kBytesOfAll / parts, kLeastBytesPerThread, kMostBytesPerThread);
+  std::vector<std::byte> from(part_bytes * parts), to(from.size());
+  const auto part = [&](int thread) { return static_cast<std::size_t>(thread) * part_bytes; };
   std::memset(from.data(), 1, from.size());
   const double gigabytes = static_cast<double>(from.size()) * 1e-9;
-  std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
+  std::vector<std::uint64_t> sums(parts);
   limits.read_gb = gigabytes / best_seconds(pool, [&](int thread) {
-                     sums[static_cast<std::size_t>(thread)] += read_all(from.data() + part(thread), kBytesPerThread);
+                     sums[static_cast<std::size_t>(thread)] += read_all(from.data() + part(thread), part_bytes);
                    });
   limits.copy_gb = gigabytes / best_seconds(pool, [&](int thread) {
-                     std::memcpy(to.data() + part(thread), from.data() + part(thread), kBytesPerThread);
+                     std::memcpy(to.data() + part(thread), from.data() + part(thread), part_bytes);
                    });
   limits.f32_gmac = peak(pool, f32_portable);
 #if defined(__x86_64__)

@@ -1,5 +1,7 @@
 #include "support/measure.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -16,6 +18,8 @@ namespace bankml::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int kRoomForAnswers = 64;  // tokens of context beside a conversation that takes turns
 
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -227,7 +231,7 @@ void Measurement::take_turns(std::vector<Figure>& out, DType kv) {
   const Tokenizer tokenizer(read_vocabulary(model_->file()));
   for (const int n : plan_.held) {
     EngineOptions options;
-    options.context = n + 64;
+    options.context = n + kRoomForAnswers;
     options.cache_type_k = options.cache_type_v = kv;
     options.cache_ram_mib = -1;
     Engine engine(*model_, tokenizer, options);
@@ -265,8 +269,19 @@ void Measurement::take_turns(std::vector<Figure>& out, DType kv) {
   }
 }
 
+// Before minutes of measuring are lost.
+void Measurement::check_held() const {
+  const int context = model_->config().context, most = context - kRoomForAnswers;
+  for (const int n : plan_.held) {
+    if (n <= most) continue;
+    throw Error(ErrorKind::invalid_request,
+                fmt::format("--held: expected at most {}, as {} has a context of {}, got {}", most, name_, context, n));
+  }
+}
+
 void Measurement::run(std::vector<Figure>& out) {
   load(out);
+  check_held();
   for (const DType kv : plan_.kv) {
     for (const int rows : plan_.rows) prefill(out, kv, rows);
     for (const int sequences : plan_.sequences) decode(out, kv, sequences);

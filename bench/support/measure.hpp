@@ -36,6 +36,7 @@ class Measurement {
 
  private:
   void load(std::vector<Figure>& out);
+  void check_held() const;  // throws Error(invalid_request) if the model has less context
   void prefill(std::vector<Figure>& out, DType kv, int rows);
   void decode(std::vector<Figure>& out, DType kv, int sequences);
   void take_turns(std::vector<Figure>& out, DType kv);

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <fstream>
 #include <random>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -243,6 +244,19 @@ void write_model(const std::filesystem::path& path, const Synthetic& model) {
   out.finish();
 }
 
+// Rather than fill a disk that others write to.
+void expect_space(const Synthetic& model, const std::filesystem::path& folder) {
+  std::uintmax_t needed = 0;
+  for (const Tensor& tensor : tensors_of(model)) needed += tensor.bytes();
+  std::error_code ignored;
+  const std::uintmax_t free = std::filesystem::space(folder, ignored).available;
+  if (ignored || needed <= free) return;
+  constexpr double kGiB = 1 << 30;
+  throw Error(ErrorKind::io,
+              fmt::format("{} takes {:.1f} GiB, but {} has {:.1f} GiB left (TMPDIR names another folder)", model.name,
+                          static_cast<double>(needed) / kGiB, folder.string(), static_cast<double>(free) / kGiB));
+}
+
 }  // namespace
 
 Synthetic parse_synthetic(std::string_view text) {
@@ -263,6 +277,7 @@ SyntheticFile::SyntheticFile(const Synthetic& model) {
   file_ = FileDescriptor(::mkstemp(name.data()));
   if (!file_) throw Error(ErrorKind::io, "can't create a file in the temporary folder");
   ::unlink(name.c_str());
+  expect_space(model, std::filesystem::temp_directory_path());
   write_model(path(), model);
 }
 

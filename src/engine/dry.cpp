@@ -148,6 +148,7 @@ DryBreakers find_dry_breakers(std::span<const std::string> strings, const Tokeni
         continue;
       }
       for (std::size_t n = 1; n < breaker.size() && n <= text.size(); ++n) {
+        if (text[text.size() - n] != breaker.front()) continue;  // most often, and cheaper than what follows
         if (text.substr(text.size() - n) != breaker.substr(0, n)) continue;
         if (!rest[n]) {
           rest[n] = tokenizer.encode(breaker.substr(n), false, false);

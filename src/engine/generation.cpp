@@ -1,9 +1,27 @@
 // From the logits of a slot to its next token, and on to the end of its request (docs/http-api.md, section 9).
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "engine/engine_impl.hpp"
 
 namespace bankml {
+namespace {
+
+// Of an answer that is sent in one piece: some 100 MB here, and several times that as JSON.
+constexpr std::size_t kMostProbabilities = 1 << 20;
+
+void keep(const TokenProbability& p, Run& run) {
+  run.kept_probabilities += p.top.size() + 1;
+  if (run.kept_probabilities > kMostProbabilities) {
+    throw Error(ErrorKind::invalid_request,
+                fmt::format("n_probs: the answer has more than {} probabilities; ask for fewer, or for a stream",
+                            kMostProbabilities));
+  }
+  run.probabilities.push_back(p);
+}
+
+}  // namespace
 
 void Engine::Impl::take_logits(Slot& slot, std::span<const float> logits) {
   Run& run = *slot.run;
@@ -68,7 +86,7 @@ void Engine::Impl::take_token(Slot& slot, TokenId token, std::span<const float> 
   std::optional<TokenProbability> p = text.complete ? probability(run, token, logits) : std::nullopt;
   if (p) {
     p->bytes = text.text;  // what goes out with the token: nothing while held back, then all that was
-    if (run.params().keep_probabilities) run.probabilities.push_back(*p);
+    if (run.params().keep_probabilities) keep(*p, run);
   }
   check_limits(slot, text.text);
   if (eog) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "bankml/base/error.hpp"
 #include "engine/dry.hpp"
@@ -42,8 +43,7 @@ std::unique_ptr<SamplingStage> make_stage(SamplerKind kind, const SamplingParams
     case SamplerKind::penalties:
       return make_penalties(params, vocab);
     case SamplerKind::dry:
-      if (!dry_is_on(params)) return nullptr;
-      return make_dry(params, vocab, find_dry_breakers(params.dry_sequence_breakers, tokenizer));
+      return nullptr;  // made with the breakers that all of its kind share
     case SamplerKind::top_n_sigma:
       return make_top_n_sigma(params);
     case SamplerKind::top_k:
@@ -76,7 +76,15 @@ struct Sampler::Impl {
       selector = make_mirostat(params, vocab);
       return;
     }
-    for (const SamplerKind kind : params.samplers) add(make_stage(kind, params, tokenizer));
+    std::optional<DryBreakers> breakers;  // found once: that takes a comparison with each token of the vocabulary
+    for (const SamplerKind kind : params.samplers) {
+      if (kind == SamplerKind::dry && dry_is_on(params)) {
+        if (!breakers) breakers = find_dry_breakers(params.dry_sequence_breakers, tokenizer);
+        add(make_dry(params, vocab, *breakers));
+      } else {
+        add(make_stage(kind, params, tokenizer));
+      }
+    }
     const bool adaptive =
         std::find(params.samplers.begin(), params.samplers.end(), SamplerKind::adaptive_p) != params.samplers.end();
     selector = adaptive ? make_adaptive_p(params) : make_draw(params);

@@ -2,13 +2,20 @@
 #include <array>
 #include <cctype>
 #include <optional>
+#include <string>
+#include <utility>
 
+#include "bankml/base/error.hpp"
 #include "bankml/base/log.hpp"
 #include "bankml/engine/sampling.hpp"
 #include "base/printable.hpp"
 
 namespace bankml {
 namespace {
+
+// Each works on the whole vocabulary for every token, and some hold memory for it: a list without an end would stop
+// everybody's answers.
+constexpr std::size_t kMostSamplers = 32;
 
 struct SamplerName {
   SamplerKind kind;
@@ -57,11 +64,33 @@ std::optional<SamplerKind> find_name(std::string_view name) {
   return std::nullopt;
 }
 
-// One line a request, whatever it holds: these are a client's bytes.
-void warn_of_unknown(std::span<const std::string_view> names) {
-  if (names.empty()) return;
-  log_warning("samplers: {} unknown and left out, the first is {}", names.size(), printable(names.front()));
-}
+// The samplers of a list in the order of their names.
+class SamplerList {
+ public:
+  void add(std::optional<SamplerKind> kind, std::string_view name) {
+    if (!kind) {
+      if (unknown_++ == 0) first_unknown_ = name;
+      return;
+    }
+    if (kinds_.size() == kMostSamplers) {
+      throw Error(ErrorKind::invalid_request,
+                  "samplers: expected a list of at most " + std::to_string(kMostSamplers) + ", got a longer one");
+    }
+    kinds_.push_back(*kind);
+  }
+  // One line in the log, whatever the list holds: these are a client's bytes.
+  std::vector<SamplerKind> take() && {
+    if (unknown_ > 0) {
+      log_warning("samplers: {} unknown and left out, the first is {}", unknown_, printable(first_unknown_));
+    }
+    return std::move(kinds_);
+  }
+
+ private:
+  std::vector<SamplerKind> kinds_;
+  std::size_t unknown_ = 0;
+  std::string_view first_unknown_;
+};
 
 }  // namespace
 
@@ -71,33 +100,19 @@ std::vector<SamplerKind> SamplingParams::default_samplers() {
 }
 
 std::vector<SamplerKind> parse_sampler_names(std::span<const std::string> names) {
-  std::vector<SamplerKind> kinds;
-  std::vector<std::string_view> unknown;
-  for (const std::string& name : names) {
-    if (const auto kind = find_name(name)) {
-      kinds.push_back(*kind);
-    } else {
-      unknown.push_back(name);
-    }
-  }
-  warn_of_unknown(unknown);
-  return kinds;
+  SamplerList list;
+  for (const std::string& name : names) list.add(find_name(name), name);
+  return std::move(list).take();
 }
 
 std::vector<SamplerKind> parse_sampler_letters(std::string_view letters) {
-  std::vector<SamplerKind> kinds;
-  std::vector<std::string_view> unknown;
+  SamplerList list;
   for (const char& letter : letters) {
     const auto known =
         std::find_if(kNames.begin(), kNames.end(), [=](const SamplerName& n) { return n.letter == letter; });
-    if (known != kNames.end()) {
-      kinds.push_back(known->kind);
-    } else {
-      unknown.emplace_back(&letter, 1);
-    }
+    list.add(known == kNames.end() ? std::nullopt : std::optional(known->kind), {&letter, 1});
   }
-  warn_of_unknown(unknown);
-  return kinds;
+  return std::move(list).take();
 }
 
 std::string_view sampler_name(SamplerKind kind) noexcept {

@@ -93,6 +93,7 @@ struct Run {
   TokenId next = 0;                             // sampled, not yet evaluated
   std::vector<TokenId> sampled;
   std::vector<TokenProbability> probabilities;
+  std::size_t kept_probabilities = 0;  // in these, alternatives included
   StopType stop = StopType::none;
   std::string stopping_word;
   bool truncated = false, has_new_line = false;

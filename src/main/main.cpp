@@ -267,6 +267,11 @@ int run(Arguments arguments) {
       list_devices();
       return EXIT_SUCCESS;
     }
+    if (line.action == CommandLine::Action::check) {
+      for (const std::string& warning : line.warnings) fmt::print(stderr, "bankmld: {}\n", warning);
+      fmt::print("flags, variables and files can be used\n");
+      return EXIT_SUCCESS;
+    }
     configure_log(line.options.log);
     for (const std::string& warning : line.warnings) log_warning("{}", warning);
     serve(std::move(line.options), arguments);

@@ -65,7 +65,7 @@ class Parser {
     read_own_environment();
     read_environment();
     read_arguments(arguments);
-    if (result_.action == CommandLine::Action::serve) finish();
+    if (result_.action == CommandLine::Action::serve || result_.action == CommandLine::Action::check) finish();
     return std::move(result_);
   }
 
@@ -174,6 +174,7 @@ class Parser {
       }
       const Flag& flag = *found->second.flag;
       if (flag.name() == "--help") result_.action = CommandLine::Action::help;
+      if (flag.name() == "--check") result_.action = CommandLine::Action::check;
       if (flag.name() == "--version") result_.action = CommandLine::Action::version;
       if (flag.name() == "--list-devices") result_.action = CommandLine::Action::list_devices;
 

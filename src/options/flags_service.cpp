@@ -26,6 +26,8 @@ FlagSection service_flags() {
            .value = "FILE",
            .help = "take variables from these lines NAME=VALUE; stronger than the environment, read again on SIGHUP",
            .set = [](Options&, Text) {}},  // read before all others
+          {.names = {"--check"},
+           .help = "say whether flags, variables and the files that they name can be used, and exit: status 0 or 1"},
           {.names = {"--admin-key"},
            .value = "K1,K2",
            .env = "BANKML_ADMIN_KEY",

@@ -16,6 +16,8 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 constexpr float kMaxAdaptiveDecay = 0.99f;
+// All of them are gone through for every token, while other requests wait.
+constexpr std::size_t kMostStopWords = 1024, kMostBiases = 1 << 20;
 
 [[noreturn]] void throw_invalid(std::string message) {
   throw Error(ErrorKind::invalid_request, std::move(message));
@@ -128,6 +130,10 @@ void read_logit_bias(const Fields& fields, const Tokenizer& tokenizer, SamplingP
       }
     }
   }
+  if (list.size() > kMostBiases) {
+    throw_invalid(
+        fmt::format("field 'logit_bias': expected biases of at most {} tokens, got {}", kMostBiases, list.size()));
+  }
   sampling.logit_bias = std::move(list);
 }
 
@@ -175,6 +181,9 @@ void read_stop(const Fields& fields, std::vector<std::string>& stop) {
     words = string_elements(*array, "stop");
   }
   std::erase_if(words, [](const std::string& word) { return word.empty(); });
+  if (words.size() > kMostStopWords) {
+    throw_invalid(fmt::format("field 'stop': expected at most {} words, got {}", kMostStopWords, words.size()));
+  }
   if (!words.empty()) stop = std::move(words);
 }
 

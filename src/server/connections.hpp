@@ -1,8 +1,10 @@
 #pragma once
 // Who is connected and what is being answered.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
@@ -76,6 +78,37 @@ class ConnectionCounter {
   std::map<std::string, int> by_address_;
   int open_ = 0;
   std::uint64_t refusals_ = 0;
+};
+
+// Counts the bytes of all bodies that are being received or read. Any thread.
+class BodyCounter {
+ public:
+  // Those of one body, given back when it is destroyed.
+  class Share {
+   public:
+    explicit Share(BodyCounter& counter) : counter_(counter) {}
+    ~Share() { counter_.bytes_ -= bytes_; }
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+
+    // Now the body has so many; false if all together would have more than `limit`: then it has as many as before.
+    bool grow_to(std::int64_t bytes, std::int64_t limit) noexcept {
+      const std::int64_t more = bytes - bytes_;
+      if (counter_.bytes_.fetch_add(more) + more > limit) {
+        counter_.bytes_ -= more;
+        return false;
+      }
+      bytes_ = bytes;
+      return true;
+    }
+
+   private:
+    BodyCounter& counter_;
+    std::int64_t bytes_ = 0;
+  };
+
+ private:
+  std::atomic<std::int64_t> bytes_ = 0;
 };
 
 // Counts the requests that are being answered, and lets one wait for the last of them. Any thread.

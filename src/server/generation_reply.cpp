@@ -1,7 +1,11 @@
 #include "server/generation_reply.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "bankml/base/log.hpp"
@@ -170,6 +174,24 @@ std::vector<GenerationTask> make_tasks(std::vector<TokenIds> prompts, const Comp
   return tasks;
 }
 
+// What is a little too long for a slot is refused in its turn, as llama-server does. Millions of tokens are not kept
+// until then.
+std::optional<Response> refused_as_far_too_long(const std::vector<TokenIds>& prompts, std::int64_t context) {
+  constexpr std::int64_t kAlwaysKept = 1 << 17;
+  for (const TokenIds& prompt : prompts) {
+    const std::int64_t size = std::ssize(prompt);
+    if (size <= std::max(2 * context, kAlwaysKept)) continue;
+    Failed failed;
+    failed.kind = ErrorKind::context_overflow;
+    failed.message =
+        fmt::format("the request of {} tokens exceeds the available context size of {} tokens", size, context);
+    failed.prompt_tokens = static_cast<int>(size);
+    failed.context = static_cast<int>(context);
+    return error_response(failed);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::unique_ptr<PendingReply> make_generation_reply(CompletionService& engine, Generation generation,
@@ -178,6 +200,7 @@ std::unique_ptr<PendingReply> make_generation_reply(CompletionService& engine, G
 }
 
 Reply generate(const App& app, CompletionRequest request, std::vector<TokenIds> prompts, MakeFormat make_format) {
+  if (auto refused = refused_as_far_too_long(prompts, app.engine->slot_context())) return std::move(*refused);
   Generation generation;
   generation.tasks = make_tasks(std::move(prompts), request);
   generation.request = std::move(request);

@@ -101,7 +101,7 @@ Incoming take_request(RequestParser& parser) {
   Request& request = incoming.request;
   request.method = message.method_string();
   std::string_view target(message.target().data(), message.target().size());
-  target = target.substr(0, target.find('#'));
+  target = without_authority(target.substr(0, target.find('#')));
   const std::size_t question = std::min(target.find('?'), target.size());
   request.path = percent_decoded(target.substr(0, question), false);
   request.query = target.substr(std::min(question + 1, target.size()));
@@ -113,6 +113,15 @@ Incoming take_request(RequestParser& parser) {
 
 std::uint64_t body_limit(const RequestParser& parser, std::int64_t limit) {
   return static_cast<std::uint64_t>(is_form(parser) ? std::min(limit, kMaxForm) : limit);
+}
+
+std::string_view without_authority(std::string_view target) noexcept {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (target.size() < scheme.size() || !iequals(target.substr(0, scheme.size()), scheme)) continue;
+    const std::size_t end = target.find_first_of("/?", scheme.size());
+    return end == std::string_view::npos ? "/" : target.substr(end);
+  }
+  return target;
 }
 
 std::string percent_decoded(std::string_view text, bool plus_is_space) {

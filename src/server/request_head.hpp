@@ -27,6 +27,9 @@ inline constexpr std::size_t kMaxHead = kMaxTarget + kMaxHeaders * kMaxHeaderLin
 inline constexpr Refusal kMalformed = {400, "the request is not well-formed HTTP/1.1"};
 inline constexpr Refusal kLongTarget = {414, "the request target is longer than 32768 bytes"};
 inline constexpr Refusal kLargeBody = {413, "the request body is larger than the server takes"};
+inline constexpr Refusal kManyBodies = {503, "too many large requests are being received: try again later"};
+// How many of the largest bodies all together may take the memory of.
+inline constexpr std::int64_t kBodiesAtOnce = 10;
 inline constexpr std::int64_t kMaxForm = 1 << 20;  // bytes of a URL-encoded form
 
 // Looks for the end of a head in what has been received so far; each call continues where the last one stopped.
@@ -59,6 +62,9 @@ struct Incoming {
 
 // The request of a parser that is done; its body is moved out.
 Incoming take_request(RequestParser& parser);
+
+// The path and query of a target: all of it, but for "http://host/path", which proxies are sent (RFC 9112, 3.2.2).
+std::string_view without_authority(std::string_view target) noexcept;
 
 // "%41" to "A"; what is no such sequence stays. `plus_is_space`: as in queries.
 std::string percent_decoded(std::string_view text, bool plus_is_space);

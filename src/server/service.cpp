@@ -65,6 +65,14 @@ Headers Service::cors_headers(std::string_view origin) const {
   return {{kName, options_.cors_origins}};
 }
 
+// Browsers send what a form could send without asking first, and only keep the answer from the page. They tell in a
+// header that no page can set where the page is from.
+bool Service::is_of_foreign_page(const Request& request) const {
+  if (options_.cors_origins == "*" || request.header("Sec-Fetch-Site") != "cross-site") return false;
+  const std::string_view origin = request.header("Origin");
+  return options_.cors_origins == "localhost" ? !is_local_origin(origin) : origin != options_.cors_origins;
+}
+
 Access Service::access(const Request& request) const {
   const Access access = access_of(request, *policy_.get());
   const bool is_public =
@@ -108,6 +116,9 @@ Reply Service::route(const Request& request) {
   if (allowed == Access::refused) return refusal(401, "authentication_error", "the API key is missing or wrong");
   if (allowed != Access::admin && needs_admin(method, path)) {
     return refusal(403, "permission_error", "this needs an admin key");
+  }
+  if (method != "GET" && is_of_foreign_page(request)) {
+    return refusal(403, "permission_error", "pages of other sites may not call this server (--cors-origins)");
   }
   if (wants_page) return page_response(path, request);
   if (wants_file) {

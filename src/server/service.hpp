@@ -23,6 +23,7 @@ class Service {
   void reload(ServerPolicy policy) { policy_.set(std::move(policy)); }
 
   ConnectionCounter& connections() noexcept { return connections_; }
+  BodyCounter& bodies() noexcept { return bodies_; }
   Activity& activity() noexcept { return activity_; }
 
   // Never throws: what goes wrong is an answer, too.
@@ -33,10 +34,12 @@ class Service {
  private:
   Reply route(const Request& request);
   Access access(const Request& request) const;
+  bool is_of_foreign_page(const Request& request) const;
 
   ServerOptions options_;  // written before the model is ready, then constant
   PolicyStore policy_;
   ConnectionCounter connections_;
+  BodyCounter bodies_;
   Activity activity_;
   MetricsPage metrics_;
   std::unique_ptr<MeteredService> metered_;

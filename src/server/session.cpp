@@ -108,6 +108,9 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
       may_keep_ = incoming->keep_alive && served < kMaxRequests;
       status_ = 0;
       Reply reply = co_await handle(incoming->request);
+      // Up to 100 MiB: what may wait long in the queue does not need them any more.
+      std::string().swap(incoming->request.body);
+      body_share_.reset();
       bool keep = false;
       if (auto* response = std::get_if<Response>(&reply)) {
         keep = co_await write_response(std::move(*response), *incoming);
@@ -162,15 +165,32 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
     if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue") && !parser.is_done()) {
       co_await write("HTTP/1.1 100 Continue\r\n\r\n");
     }
-    arm(std::chrono::seconds(service_.options().timeout_s));
-    std::size_t size = 0;
-    std::tie(error, size) = co_await http::async_read(socket_, buffer_, parser, kToken);
-    disarm();
-    if (error) {
-      if (const Refusal refusal = refused_error(error)) co_await refuse(refusal);
+    if (const std::optional<Refusal> refusal = co_await read_body(parser)) {
+      if (*refusal) co_await refuse(*refusal);
       co_return std::nullopt;
     }
     co_return take_request(parser);
+  }
+
+  // Nothing if it has come as a whole. Else an answer, or an empty one if the connection is over.
+  asio::awaitable<std::optional<Refusal>> read_body(RequestParser& parser) {
+    const std::int64_t most = kBodiesAtOnce * service_.policy()->limits.body_bytes;
+    body_share_.emplace(service_.bodies());
+    arm(std::chrono::seconds(service_.options().timeout_s));
+    while (!parser.is_done()) {
+      const auto [error, size] = co_await http::async_read_some(socket_, buffer_, parser, kToken);
+      if (error) {
+        disarm();
+        co_return refused_error(error);
+      }
+      const std::size_t received = parser.get().body().size();
+      if (received > kLargeRequest && !body_share_->grow_to(static_cast<std::int64_t>(received), most)) {
+        disarm();
+        co_return kManyBodies;
+      }
+    }
+    disarm();
+    co_return std::nullopt;
   }
 
   // The size of the head that stands in the buffer.
@@ -197,8 +217,9 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
   }
 
   asio::awaitable<void> refuse(Refusal refusal) {
-    const boost::json::object error{
-        {"code", refusal.status}, {"message", refusal.why}, {"type", "invalid_request_error"}};
+    const boost::json::object error{{"code", refusal.status},
+                                    {"message", refusal.why},
+                                    {"type", refusal.status == 503 ? "unavailable_error" : "invalid_request_error"}};
     Response response = json_response(boost::json::object{{"error", error}}, refusal.status);
     Incoming unknown;
     unknown.request.id = request_id({});
@@ -425,10 +446,11 @@ class HttpSession final : public Session, public std::enable_shared_from_this<Ht
   boost::beast::flat_buffer buffer_;
   Service& service_;
   asio::thread_pool& workers_;
-  PendingReply* reply_ = nullptr;  // the one being answered
-  int status_ = 0;                 // of its answer
-  bool begun_ = false;             // whether its header has been sent
-  std::size_t sent_ahead_ = 0;     // bytes of kAnswerStart that have been sent before it
+  std::optional<BodyCounter::Share> body_share_;  // of the request that is being read or handled
+  PendingReply* reply_ = nullptr;                 // the one being answered
+  int status_ = 0;                                // of its answer
+  bool begun_ = false;                            // whether its header has been sent
+  std::size_t sent_ahead_ = 0;                    // bytes of kAnswerStart that have been sent before it
   steady_clock::time_point last_write_, next_probe_;
   steady_clock::duration probe_pause_{};
   bool may_keep_ = false;     // whether client and answer allow to use the connection again

@@ -336,6 +336,22 @@ TEST(Engine, ServesTwoSlotsAtOnce) {
   EXPECT_NE(a.result().id_slot, b.result().id_slot);
 }
 
+// Millions of them would take gigabytes, and the daemon with them.
+TEST(Engine, EndsAnAnswerThatCollectsTooManyProbabilities) {
+  EngineOptions options = EngineFixture::default_options();
+  options.context_shift = true;
+  EngineFixture fixture(options);
+  CompletionParams all = params();
+  all.n_predict = 1 << 20;
+  all.n_probs = fixture.tokenizer().size();
+  all.keep_probabilities = true;
+  auto [id, answer] = fixture.submit(range(1, 8), all);
+  const Failed failed = answer.failure();
+  EXPECT_EQ(failed.kind, ErrorKind::invalid_request);
+  EXPECT_THAT(failed.message, testing::HasSubstr("more than 1048576 probabilities"));
+  EXPECT_EQ(fixture.ask(range(1, 8)).tokens.size(), 4u);
+}
+
 TEST(Engine, EndsTheTextBeforeAStopWord) {
   EngineFixture fixture;
   CompletionParams only_a = params();

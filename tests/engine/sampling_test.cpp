@@ -10,6 +10,7 @@
 #include "bankml/base/error.hpp"
 #include "engine/dry.hpp"
 #include "engine/random.hpp"
+#include "support/expect_error.hpp"
 
 namespace bankml {
 namespace {
@@ -277,6 +278,15 @@ TEST(SamplerNames, AreReadInAllSpellings) {
 TEST(SamplerNames, HaveLetters) {
   EXPECT_EQ(parse_sampler_letters("edskypmxt"), SamplingParams::default_samplers());
   EXPECT_THAT(parse_sampler_letters("i?ak"), ElementsAre(infill, adaptive_p, top_k));
+}
+
+// Each holds memory for the whole vocabulary and goes over it for every token.
+TEST(SamplerNames, MakeNoEndlessList) {
+  EXPECT_EQ(parse_sampler_letters(std::string(32, 'e')).size(), 32u);
+  test::expect_error(ErrorKind::invalid_request, "at most 32", [] { parse_sampler_letters(std::string(33, 'e')); });
+  const std::vector<std::string> names(33, "top_k");
+  test::expect_error(ErrorKind::invalid_request, "at most 32", [&] { parse_sampler_names(names); });
+  EXPECT_THAT(parse_sampler_letters(std::string(1000, '?')), testing::IsEmpty());
 }
 
 TEST(SamplerNames, AreShownCanonically) {

@@ -672,6 +672,13 @@ TEST(Options, NoGpuLayersMeansTheCpu) {
   EXPECT_THAT(parse({"-ngl", "99"}).warnings, IsEmpty());
 }
 
+TEST(Options, ACheckLooksAtAllThatAStartWouldLookAt) {
+  EXPECT_EQ(parse_whole({"--check"}).action, CommandLine::Action::check);
+  EXPECT_THAT(error_of({"--check", "--port", "x"}), HasSubstr("--port: "));
+  EXPECT_THAT(error_of({"--check", "--chat-template", "{% if %}"}), HasSubstr("--chat-template: "));
+  EXPECT_EQ(parse_whole({"--check", "--help"}).action, CommandLine::Action::help);
+}
+
 TEST(Options, ListingDevicesNeedsNoModel) {
   EXPECT_EQ(parse_whole({"--list-devices"}).action, CommandLine::Action::list_devices);
 }

@@ -181,6 +181,19 @@ TEST_F(CompletionRequestTest, DropsEmptyStopWords) {
   expect_refused("stop", "[1]", "got number");
 }
 
+// All of them are gone through for every token, while other requests wait.
+TEST_F(CompletionRequestTest, LimitsWhatIsGoneThroughForEveryToken) {
+  const auto list_of = [](std::size_t count, const char* element) {
+    std::string list = "[";
+    for (std::size_t i = 0; i < count; ++i) (list += i == 0 ? "" : ",") += element;
+    return list + "]";
+  };
+  EXPECT_EQ(parse("{\"stop\":" + list_of(1024, "\"a\"") + "}").params.stop.size(), 1024u);
+  expect_refused("stop", list_of(1025, "\"a\""), "expected at most 1024 words, got 1025");
+  EXPECT_THAT(parse("{\"stop\":" + list_of(2000, "\"\"") + "}").params.stop, IsEmpty());
+  expect_refused("logit_bias", "[[\"" + std::string((1 << 20) + 1, 'a') + "\",1]]", "at most 1048576 tokens");
+}
+
 TEST_F(CompletionRequestTest, RefusesDrySequenceBreakersThatAreNoStrings) {
   expect_refused("dry_sequence_breakers", "[]");
   expect_refused("dry_sequence_breakers", "\"a\"");

@@ -43,6 +43,14 @@ TEST(HeadScanner, LimitsHeadersInNumberAndLength) {
   EXPECT_EQ(status_of("GET / HTTP/1.1\r\nA: " + std::string(kMaxHeaderLine, 'b') + "\r\n\r\n"), 400);
 }
 
+TEST(RequestTarget, MayNameTheServer) {
+  EXPECT_EQ(without_authority("http://127.0.0.1:8080/health?a=http://b"), "/health?a=http://b");
+  EXPECT_EQ(without_authority("HTTPS://host"), "/");
+  EXPECT_EQ(without_authority("http://host?a"), "?a");
+  EXPECT_EQ(without_authority("/http://host/x"), "/http://host/x");
+  EXPECT_EQ(without_authority("*"), "*");
+}
+
 TEST(PercentDecoding, LeavesWhatIsNoSequence) {
   EXPECT_EQ(percent_decoded("/v1%2Fmodels", false), "/v1/models");
   EXPECT_EQ(percent_decoded("/%zz%4", false), "/%zz%4");

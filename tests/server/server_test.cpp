@@ -122,6 +122,11 @@ TEST_F(ServerTest, ClosesTheConnectionWhenAskedTo) {
   EXPECT_TRUE(client.is_closed());
 }
 
+TEST_F(ServerTest, ServesTargetsThatNameIt) {
+  start();
+  EXPECT_EQ(ask("GET", "http://127.0.0.1/health").body, R"({"status":"ok"})");
+}
+
 TEST_F(ServerTest, AnswersHeadWithoutABody) {
   start();
   HttpClient client(server().port());
@@ -196,6 +201,31 @@ TEST_F(ServerTest, RefusesBodiesAbove100MiB) {
   client.send("POST /tokenize HTTP/1.1\r\nContent-Length: 104857601\r\n\r\n{");
   EXPECT_EQ(client.read_answer().status, 413);
   EXPECT_TRUE(client.is_closed());
+}
+
+// Clients that send slowly, or stop, can't fill the memory together.
+TEST_F(ServerTest, RefusesBodiesBeyondWhatAllTogetherMayTake) {
+  constexpr std::size_t kBody = 1 << 20;
+  options.policy.limits.body_bytes = kBody;
+  start();
+  const std::string text(kBody, ' ');
+  const auto ask_until = [&](bool refused) {
+    for (int i = 0; i < 1000; ++i) {
+      if ((ask("POST", "/tokenize", text).status == 503) == refused) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  };
+  std::vector<std::unique_ptr<HttpClient>> slow;
+  for (int i = 0; i < 10; ++i) {
+    slow.push_back(std::make_unique<HttpClient>(server().port()));
+    slow.back()->send("POST /tokenize HTTP/1.1\r\nContent-Length: " + std::to_string(kBody) + "\r\n\r\n" +
+                      text.substr(1));
+  }
+  EXPECT_TRUE(ask_until(true));
+  EXPECT_EQ(ask("POST", "/tokenize", R"({"content":"a"})").status, 200) << "small ones have room";
+  slow.clear();
+  EXPECT_TRUE(ask_until(false));
 }
 
 TEST_F(ServerTest, RefusesTargetsThatAreTooLong) {

@@ -311,6 +311,33 @@ TEST_F(ServiceTest, AllowsLocalOriginsOnly) {
   }
 }
 
+// A browser asks first only before requests that no form could make, and these change slots, too.
+TEST_F(ServiceTest, DoesNotWorkForPagesOfOtherSitesThatMayNotCallIt) {
+  options.cors_origins = "localhost";
+  make_ready();
+  const auto status = [&](const char* method, const char* origin, const char* site) {
+    const Headers headers = {{"Origin", origin}, {"Sec-Fetch-Site", site}};
+    const Response response = ask(make_request(method, "/tokenize", R"({"content":"a"})", headers));
+    return response.status;
+  };
+  EXPECT_EQ(status("POST", "https://a.b", "cross-site"), 403);
+  EXPECT_EQ(status("POST", "null", "cross-site"), 403);
+  EXPECT_EQ(status("POST", "http://localhost:3000", "cross-site"), 200);
+  EXPECT_EQ(status("POST", "https://behind.a.proxy", "same-origin"), 200);
+  EXPECT_EQ(status("OPTIONS", "https://a.b", "cross-site"), 200);
+  EXPECT_EQ(get("/", {{"Sec-Fetch-Site", "cross-site"}}).status, 200) << "a link to the page";
+}
+
+TEST_F(ServiceTest, WorksForPagesOfTheSitesThatMayCallIt) {
+  options.cors_origins = "https://a.b";
+  make_ready();
+  const auto status = [&](const char* origin) {
+    return ask(make_request("POST", "/tokenize", "{}", {{"Origin", origin}, {"Sec-Fetch-Site", "cross-site"}})).status;
+  };
+  EXPECT_EQ(status("https://a.b"), 200);
+  EXPECT_EQ(status("https://c.d"), 403);
+}
+
 TEST_F(ServiceTest, ShowsAnotherOriginSettingVerbatim) {
   options.cors_origins = "https://my.site";
   EXPECT_THAT(service().cors_headers("http://a.b"),
@@ -555,6 +582,18 @@ TEST_F(ServiceTest, AnswersAPromptThatIsTooLongWithItsCounts) {
   EXPECT_EQ(part.response->status, 400);
   EXPECT_EQ(part.response->body, R"({"error":{"code":400,"message":"too long","type":"exceed_context_size_error",)"
                                  R"("n_prompt_tokens":500,"n_ctx":256}})");
+}
+
+// A queue of them would take gigabytes.
+TEST_F(ServiceTest, RefusesPromptsThatAreFarTooLongBeforeTheyWait) {
+  make_ready();
+  const auto error = json(post("/completion", R"({"prompt":")" + std::string((1 << 17) + 1, 'a') + R"("})"), 400)
+                         .at("error")
+                         .as_object();
+  EXPECT_EQ(error.at("type"), "exceed_context_size_error");
+  EXPECT_EQ(error.at("n_prompt_tokens").as_int64(), (1 << 17) + 1);
+  EXPECT_EQ(error.at("n_ctx").as_int64(), 256);
+  EXPECT_THAT(std::string(error.at("message").as_string()), HasSubstr("exceeds the available context size"));
 }
 
 TEST_F(ServiceTest, EndsAStreamThatFailsLaterWithAnErrorEvent) {

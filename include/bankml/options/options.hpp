@@ -51,7 +51,7 @@ struct Options {
 };
 
 struct CommandLine {
-  enum class Action { serve, help, version, list_devices };
+  enum class Action { serve, check, help, version, list_devices };
   Action action = Action::serve;
   Options options;
   std::vector<std::string> warnings;  // one line each, for the log
