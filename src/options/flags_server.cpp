@@ -136,7 +136,12 @@ FlagSection chat_flags() {
            .value = "FILE",
            .env = "LLAMA_ARG_CHAT_TEMPLATE_FILE",
            .help = "the same from a file",
-           .set = [](Options& o, Text v) { o.chat.chat_template = read_text_file(v); }},
+           .set =
+               [](Options& o, Text v) {
+                 o.chat.chat_template = read_text_file(v);
+                 // The newline with which editors end a file is not the template's.
+                 if (o.chat.chat_template.ends_with('\n')) o.chat.chat_template.pop_back();
+               }},
           {.names = {"--chat-template-kwargs"},
            .value = "JSON",
            .env = "LLAMA_ARG_CHAT_TEMPLATE_KWARGS",

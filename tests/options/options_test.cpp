@@ -511,6 +511,12 @@ TEST(Flags, TemplateComesFromTextOrFile) {
   EXPECT_EQ(options_of({"--chat-template", "chatml"}).chat.chat_template, "chatml");
 }
 
+TEST(Flags, TemplateFilesLoseTheNewlineAtTheirEnd) {
+  const Folder folder;
+  const std::string file = folder.write("t.jinja", "{{ messages }}\n\n");
+  EXPECT_EQ(options_of({"--chat-template-file", file.c_str()}).chat.chat_template, "{{ messages }}\n");
+}
+
 TEST(Flags, WithoutJinjaOnlyBuiltInFormatsAreNames) {
   EXPECT_EQ(error_of({"--no-jinja", "--chat-template", "chatml"}), "no error");
   EXPECT_THAT(error_of({"--no-jinja", "--chat-template", "nosuch"}),

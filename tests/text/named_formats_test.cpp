@@ -65,6 +65,14 @@ TEST(NamedFormats, JoinPartsAndKeepRoles) {
             "<|im_start|>developer\na\nb<|im_end|>\n<|im_start|>assistant\n");
 }
 
+TEST(NamedFormats, JoinThePartsOfATrailingAssistantMessageLikeOthers) {
+  EXPECT_EQ(builtin("chatml")
+                .render(chat(R"({"messages":[{"role":"assistant","content":[{"type":"text","text":"a"},
+                                                                            {"type":"text","text":"b"}]}]})"))
+                .text,
+            "<|im_start|>assistant\na\nb<|im_end|>\n");
+}
+
 TEST(NamedFormats, AreNotUsedWithJinja) {
   const ChatTemplate literal("llama3");
   EXPECT_FALSE(literal.is_builtin());
