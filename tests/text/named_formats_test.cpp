@@ -50,6 +50,10 @@ TEST(NamedFormats, AreRecognisedByTheirMarksInTemplates) {
   same("{{ '<|start_header_id|>' + role + '<|end_header_id|>' }}", "llama3");
   same("{{ '[INST] <<SYS>>' }}", "llama2-sys");
   same("{{ '<start_of_turn>' }}", "gemma");
+  same("{{ '[SYSTEM_PROMPT]' + text }}{{ '[INST]' }}", "mistral-v7");
+  same("{{ '[gMASK]<sop><|user|><|assistant|>' }}", "chatglm4");
+  same("{{ '<|header_start|>' + role + '<|header_end|>' }}", "llama4");
+  same("{{ '<|start|>' }}{{ '<|channel|>' }}", "gpt-oss");
   EXPECT_TRUE(jinja::find_named_format("{{ messages }}").empty());
 }
 
