@@ -116,11 +116,13 @@ struct Variables {
 
 Variables read_variables(const json::object& server, const json::object& request, bool thinks) {
   Variables variables{merged_kwargs(server, request), thinks, {}};
+  bool named = false;  // enable_thinking, which counts more than an effort
   if (const json::value* given = variables.kwargs.if_contains("enable_thinking")) {
     // Only a text is refused: most often it is a flag in quotes. Other types leave the server's choice.
     if (given->is_string())
       throw Error(ErrorKind::invalid_request, "enable_thinking must be true or false, not a text");
     if (given->is_bool()) variables.enable_thinking = given->get_bool();
+    named = given->is_bool();
   }
   for (const json::object* source : {&std::as_const(variables.kwargs), &request}) {
     const json::value* effort = source->if_contains("reasoning_effort");
@@ -128,7 +130,7 @@ Variables read_variables(const json::object& server, const json::object& request
   }
   if (const json::value* effort = request.if_contains("reasoning_effort"); effort && effort->is_string()) {
     if (effort->get_string() == "none") {
-      variables.enable_thinking = false;
+      if (!named) variables.enable_thinking = false;
       variables.effort.reset();
     }
   }
