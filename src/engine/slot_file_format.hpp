@@ -24,7 +24,8 @@ inline constexpr std::size_t kBufferBytes = 1 << 20;  // read or written at once
 
 // What clients of llama-server look for in the error of a restore that can't be (docs/http-api.md 6).
 inline constexpr std::string_view kUnknownPayload = "Unsupported server tokens state version";
-inline constexpr std::string_view kNoSlotFile = "No available space in KV cache or invalid slot save file";
+inline constexpr std::string_view kNoSlotFile = "No available space in KV cache or invalid slot save file",
+                                  kTooLongForSlot = "Restored prompt does not fit in the slot context";
 
 constexpr std::size_t padded(std::size_t bytes) noexcept {
   return (bytes + kWord - 1) / kWord * kWord;

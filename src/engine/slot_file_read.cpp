@@ -86,7 +86,7 @@ std::uint64_t SlotFile::Impl::read_head(std::size_t max_tokens, TokenId vocab) {
   if (head[1] != kVersion) refuse("expected version {}, got {}", kVersion, head[1]);
   read_tokens(words(kHeadWords * kWord, head[2]));
   if (tokens.size() > max_tokens) {
-    refuse("holds {} tokens, but the slot has room for {}", tokens.size(), max_tokens);
+    refuse("{}: the file holds {} tokens, but the slot has room for {}", kTooLongForSlot, tokens.size(), max_tokens);
   }
   for (const TokenId token : tokens) {
     if (token < 0 || token >= vocab) refuse("expected tokens from 0 to {}, got {}", vocab - 1, token);

@@ -136,12 +136,20 @@ FlagSection chat_flags() {
            .value = "FILE",
            .env = "LLAMA_ARG_CHAT_TEMPLATE_FILE",
            .help = "the same from a file",
-           .set = [](Options& o, Text v) { o.chat.chat_template = read_text_file(v); }},
+           .set =
+               [](Options& o, Text v) {
+                 o.chat.chat_template = read_text_file(v);
+                 // The newline with which editors end a file is not the template's.
+                 if (o.chat.chat_template.ends_with('\n')) o.chat.chat_template.pop_back();
+               }},
           {.names = {"--chat-template-kwargs"},
            .value = "JSON",
            .env = "LLAMA_ARG_CHAT_TEMPLATE_KWARGS",
            .help = "template variables of every request",
-           .set = [](Options& o, Text v) { o.chat.template_kwargs = to_json_object(v); }},
+           .set =
+               [](Options& o, Text v) {
+                 for (const auto& member : to_json_object(v)) o.chat.template_kwargs[member.key()] = member.value();
+               }},
           {.names = {"--prefill-assistant"},
            .off_names = {"--no-prefill-assistant"},
            .env = "LLAMA_ARG_PREFILL_ASSISTANT",
@@ -172,8 +180,14 @@ FlagSection chat_flags() {
           {.names = {"-rea", "--reasoning"},
            .value = "on|off|auto",
            .env = "LLAMA_ARG_REASONING",
-           .help = "off: models don't think unless a request says so (default auto)",
-           .set = [](Options& o, Text v) { o.chat.thinking = to_switch(v) != Switch::off; }},
+           .help =
+               "whether models think unless a request says otherwise (default auto: if the template can ask for it)",
+           .set =
+               [](Options& o, Text v) {
+                 const Switch choice = to_switch(v);
+                 o.chat.thinking = choice != Switch::off;
+                 if (choice == Switch::on) o.chat.template_kwargs["enable_thinking"] = true;
+               }},
           {.names = {"--reasoning-effort"},
            .value = "L",
            .env = "LLAMA_ARG_REASONING_EFFORT",

@@ -274,6 +274,7 @@ TEST_F(SlotFileTest, TakesAsManyTokensAsTheSlotHolds) {
   write(std::vector<TokenId>(kContext, 1));
   EXPECT_EQ(refusal(), "");
   write(std::vector<TokenId>(kContext + 1, 1));
+  EXPECT_THAT(refusal(), HasSubstr("Restored prompt does not fit in the slot context"));  // what clients look for
   EXPECT_THAT(refusal(), HasSubstr("holds 65 tokens, but the slot has room for 64"));
 }
 

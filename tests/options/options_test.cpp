@@ -511,6 +511,18 @@ TEST(Flags, TemplateComesFromTextOrFile) {
   EXPECT_EQ(options_of({"--chat-template", "chatml"}).chat.chat_template, "chatml");
 }
 
+TEST(Flags, ReasoningOnNamesTheTemplateVariable) {
+  const auto kwargs = options_of({"--reasoning", "on", "--chat-template-kwargs", R"({"a": 1})"}).chat.template_kwargs;
+  EXPECT_EQ(kwargs, (boost::json::object{{"enable_thinking", true}, {"a", 1}}));
+  EXPECT_TRUE(options_of({"--reasoning", "off"}).chat.template_kwargs.empty());
+}
+
+TEST(Flags, TemplateFilesLoseTheNewlineAtTheirEnd) {
+  const Folder folder;
+  const std::string file = folder.write("t.jinja", "{{ messages }}\n\n");
+  EXPECT_EQ(options_of({"--chat-template-file", file.c_str()}).chat.chat_template, "{{ messages }}\n");
+}
+
 TEST(Flags, WithoutJinjaOnlyBuiltInFormatsAreNames) {
   EXPECT_EQ(error_of({"--no-jinja", "--chat-template", "chatml"}), "no error");
   EXPECT_THAT(error_of({"--no-jinja", "--chat-template", "nosuch"}),

@@ -374,6 +374,15 @@ TEST(ChatTemplate, SetsEnableThinkingByWhatTheTemplateShows) {
                ErrorKind::invalid_request);
 }
 
+TEST(ChatTemplate, ThinksAtNoEffortWhereEnableThinkingIsNamed) {
+  constexpr std::string_view kNoEffort =
+      R"({"messages": [{"role": "user", "content": "u"}], "reasoning_effort": "none"})";
+  EXPECT_EQ(render(kThinking, kNoEffort), "<user>u<assistant><think>\n\n</think>\n\n");
+  TemplateOptions on;
+  on.kwargs["enable_thinking"] = true;
+  EXPECT_EQ(render(kThinking, kNoEffort, on), "<user>u<assistant>");
+}
+
 TEST(ChatTemplate, LetsTheRequestOverrideTheServersVariables) {
   TemplateOptions options;
   options.kwargs = object(R"({"a": 1, "b": 2})");

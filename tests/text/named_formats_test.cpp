@@ -50,6 +50,10 @@ TEST(NamedFormats, AreRecognisedByTheirMarksInTemplates) {
   same("{{ '<|start_header_id|>' + role + '<|end_header_id|>' }}", "llama3");
   same("{{ '[INST] <<SYS>>' }}", "llama2-sys");
   same("{{ '<start_of_turn>' }}", "gemma");
+  same("{{ '[SYSTEM_PROMPT]' + text }}{{ '[INST]' }}", "mistral-v7");
+  same("{{ '[gMASK]<sop><|user|><|assistant|>' }}", "chatglm4");
+  same("{{ '<|header_start|>' + role + '<|header_end|>' }}", "llama4");
+  same("{{ '<|start|>' }}{{ '<|channel|>' }}", "gpt-oss");
   EXPECT_TRUE(jinja::find_named_format("{{ messages }}").empty());
 }
 
@@ -63,6 +67,14 @@ TEST(NamedFormats, JoinPartsAndKeepRoles) {
                                                                             {"type":"text","text":"b"}]}]})"))
                 .text,
             "<|im_start|>developer\na\nb<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(NamedFormats, JoinThePartsOfATrailingAssistantMessageLikeOthers) {
+  EXPECT_EQ(builtin("chatml")
+                .render(chat(R"({"messages":[{"role":"assistant","content":[{"type":"text","text":"a"},
+                                                                            {"type":"text","text":"b"}]}]})"))
+                .text,
+            "<|im_start|>assistant\na\nb<|im_end|>\n");
 }
 
 TEST(NamedFormats, AreNotUsedWithJinja) {

@@ -143,6 +143,7 @@ TEST(TemplateExpressions, TakeElementsOfListsAndBytesOfStrings) {
       {"{{ 'abc'[0] }}|{{ 'abc'[-1] }}|{{ 'abc'[5] }}|", "a|||"},
       {"{{ [1, 2].0 }}{{ [[1, 2]][0][1] }}", "12"},
       {"{{ [1]['x'] is undefined }}{{ {'a': 1}[0] is undefined }}", "TrueTrue"},
+      {"{{ {'a': 1}[unknown] is undefined }}", "True"},
   });
   expect_errors({"{{ [1][none] }}", "{{ [1, 2][true] }}", "{{ 'abc'[1.0] }}", "{{ 1[0] }}", "{{ {'a': 1}[[1]] }}",
                  "{{ range.x }}"});

@@ -11,6 +11,7 @@
 
 #include "bankml/base/error.hpp"
 #include "text/template/capabilities.hpp"
+#include "text/template/families.hpp"
 #include "text/template/interpreter.hpp"
 #include "text/template/messages.hpp"
 #include "text/template/named_formats.hpp"
@@ -33,8 +34,21 @@ constexpr std::string_view kChatMl =
 // Of a template that can't be used, in the message.
 constexpr std::size_t kShownSource = 200;
 
-// Templates that contain it have channels, and with them a developer role.
-constexpr std::string_view kChannelMark = "<|channel|>";
+// gpt-oss templates raise this for channels in a message, which models do write; llama-server lets them pass.
+constexpr std::string_view kChannelComplaint = "raise_exception(\"You have passed a message containing <|channel|>",
+                           kNoComplaint = "none and (\"<|channel|>";
+
+// Of trial renderings: by what is in front of kTrialText and what behind it, the tags around reasoning are found.
+constexpr std::string_view kTrialText = "bankml-trial-reasoning",
+                           kTrialQuestion = R"({"messages": [{"role": "user", "content": "text"}]})",
+                           kTrialReasoning = R"({"messages": [
+    {"role": "user", "content": "text"},
+    {"role": "assistant", "content": "text", "reasoning_content": "bankml-trial-reasoning"}]})",
+                           kTrialReasoningAndCall = R"({"messages": [
+    {"role": "user", "content": "text"},
+    {"role": "assistant", "content": "text", "reasoning_content": "bankml-trial-reasoning", "tool_calls": [
+        {"type": "function", "id": "call00001", "function": {"name": "tool", "arguments": "{}"}}]},
+    {"role": "tool", "content": "text", "tool_call_id": "call00001", "name": "tool"}]})";
 
 // The last tag, <name> or [name], at the end of `text`, with the white space behind it. "" if `text` does not end with
 // one.
@@ -57,16 +71,22 @@ std::string_view leading_tag(std::string_view text) {
   return text.substr(0, std::min(text.find_first_not_of(" \t\r\n", last + 1), text.size()));
 }
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t start = text.find_first_not_of(" \t\r\n");
-  if (start == std::string_view::npos) return {};
-  return text.substr(start, text.find_last_not_of(" \t\r\n") - start + 1);
-}
-
 // What `text` has after its common beginning with `other`.
 std::string_view added_to(std::string_view text, std::string_view other) {
   const auto at = std::mismatch(text.begin(), text.end(), other.begin(), other.end()).first;
   return text.substr(static_cast<std::size_t>(at - text.begin()));
+}
+
+std::string without_complaint(std::string_view source) {
+  std::string text(source);
+  for (std::size_t at = 0; (at = text.find(kChannelComplaint, at)) != std::string::npos;)
+    text.replace(at, kChannelComplaint.size(), kNoComplaint);
+  return text;
+}
+
+// `text` without its common beginning with `other` if that is all of `other`, else the last tag of `text`.
+std::string_view added_or_last_tag(std::string_view text, std::string_view other) {
+  return text.starts_with(other) ? text.substr(other.size()) : jinja::trimmed(trailing_tag(text));
 }
 
 jinja::Value local_date(jinja::Heap& heap, const char* format) {
@@ -96,11 +116,13 @@ struct Variables {
 
 Variables read_variables(const json::object& server, const json::object& request, bool thinks) {
   Variables variables{merged_kwargs(server, request), thinks, {}};
+  bool named = false;  // enable_thinking, which counts more than an effort
   if (const json::value* given = variables.kwargs.if_contains("enable_thinking")) {
     // Only a text is refused: most often it is a flag in quotes. Other types leave the server's choice.
     if (given->is_string())
       throw Error(ErrorKind::invalid_request, "enable_thinking must be true or false, not a text");
     if (given->is_bool()) variables.enable_thinking = given->get_bool();
+    named = given->is_bool();
   }
   for (const json::object* source : {&std::as_const(variables.kwargs), &request}) {
     const json::value* effort = source->if_contains("reasoning_effort");
@@ -108,7 +130,7 @@ Variables read_variables(const json::object& server, const json::object& request
   }
   if (const json::value* effort = request.if_contains("reasoning_effort"); effort && effort->is_string()) {
     if (effort->get_string() == "none") {
-      variables.enable_thinking = false;
+      if (!named) variables.enable_thinking = false;
       variables.effort.reset();
     }
   }
@@ -121,6 +143,7 @@ struct ChatTemplate::Impl {
   std::string source;
   TemplateOptions options;
   static constexpr jinja::Limits limits{};
+  const jinja::Family& family;
   jinja::Program program;  // of the template, also where a built-in format is used: its caps are shown
   std::optional<jinja::Program> format;
   TemplateCaps caps;
@@ -130,10 +153,11 @@ struct ChatTemplate::Impl {
   Impl(std::string_view text, TemplateOptions given)
       : source(text.empty() || text == "chatml" ? kChatMl : text),
         options(std::move(given)),
-        program(jinja::parse(source, limits)) {
+        family(jinja::find_family(source)),
+        program(jinja::parse(without_complaint(source), limits)) {
     caps = jinja::probe_capabilities(program, jinja::kTrialLimits);
     if (options.jinja) {
-      user_marker = trimmed(jinja::probe_user_prefix(program, jinja::kTrialLimits));
+      user_marker = jinja::trimmed(jinja::probe_user_prefix(program, jinja::kTrialLimits));
       think = find_think_tags();
       return;
     }
@@ -151,7 +175,7 @@ struct ChatTemplate::Impl {
                           const jinja::Limits& bounds = limits) const try {
     jinja::Heap heap(bounds);
     jinja::Interpreter interpreter(program, heap);
-    interpreter.set("messages", jinja::messages_value(heap, chat.messages, caps));
+    interpreter.set("messages", jinja::messages_value(heap, chat.messages, caps, family.reasoning));
     interpreter.set("bos_token", jinja::Value::borrowed(options.bos_token));
     interpreter.set("eos_token", jinja::Value::borrowed(options.eos_token));
     if (!chat.tools.empty()) interpreter.set("tools", jinja::tools_value(heap, chat.tools));
@@ -174,7 +198,13 @@ struct ChatTemplate::Impl {
     }
     return text;
   } catch (const jinja::RenderError& error) {  // from the variables: nested too deep, or too large
-    throw Error(ErrorKind::invalid_request, fmt::format("chat template: {}", error.what()));
+    throw Error(failure_kind(), fmt::format("chat template: {}", error.what()));
+  } catch (const Error& error) {
+    throw Error(error.kind() == ErrorKind::invalid_request ? failure_kind() : error.kind(), error.what());
+  }
+
+  ErrorKind failure_kind() const {
+    return family.refuses_as_internal ? ErrorKind::internal : ErrorKind::invalid_request;
   }
 
   static void set_preserve_reasoning(jinja::Interpreter& interpreter, bool keep) {
@@ -183,53 +213,60 @@ struct ChatTemplate::Impl {
       interpreter.set(drop, !keep);
   }
 
-  // By a trial rendering of an assistant's message with reasoning. Both empty: the template does not render it. Only
-  // the start empty: the generation prompt opens the block, and there is nothing to put around a continued message.
-  ThinkTags find_think_tags() const {
-    if (source.find(kChannelMark) != std::string::npos) {
-      return {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"};
-    }
-    static constexpr std::string_view kReasoning = "bankml-trial-reasoning";
-    const json::value request = json::parse(
-        R"({"messages": [{"role": "user", "content": "text"},
-                         {"role": "assistant", "content": "text", "reasoning_content": "bankml-trial-reasoning"}]})");
+  // What a trial request renders as; nothing where the template fails.
+  std::optional<std::string> render_trial(std::string_view request, bool generation_prompt, bool thinks) const {
     try {
-      jinja::ChatRequest chat = jinja::read_chat_request(request.as_object(), false);
-      jinja::adapt_messages(chat, caps, true);
-      const std::string text = render_text(chat, Variables{{}, true, {}}, false, jinja::kTrialLimits);
-      const std::size_t at = text.find(kReasoning);
-      if (at != std::string::npos) {
-        const std::string_view start = trailing_tag(std::string_view(text).substr(0, at));
-        const std::string_view end = leading_tag(std::string_view(text).substr(at + kReasoning.size()));
-        if (!end.empty()) return {std::string(start), std::string(end)};
-      }
+      const json::value parsed = json::parse(request);
+      jinja::ChatRequest chat = jinja::read_chat_request(parsed.as_object(), false);
+      jinja::adapt_messages(chat, caps, family);
+      return render_text(chat, Variables{{}, thinks, {}}, generation_prompt, jinja::kTrialLimits);
     } catch (const Error&) {
-      return {};  // a template that can't render this has no tags to find
+      return std::nullopt;
+    }
+  }
+
+  // Both empty: the template does not render reasoning. Only the start empty: the generation prompt opens the block,
+  // and there is nothing to put around a continued message.
+  ThinkTags find_think_tags() const {
+    if (!family.think_end.empty()) return {std::string(family.think_start), std::string(family.think_end)};
+    const std::optional<std::string> on = render_trial(kTrialQuestion, true, true),
+                                     off = render_trial(kTrialQuestion, true, false);
+    if (ThinkTags tags = find_opened_block(on.value_or(""), off.value_or("")); !tags.end.empty()) return tags;
+    for (const std::string_view request : {kTrialReasoning, kTrialReasoningAndCall}) {
+      const std::optional<std::string> text = render_trial(request, false, true);
+      if (!text && request == kTrialReasoning) return {};  // a template that can't render this has no tags to find
+      if (ThinkTags tags = find_tags_around_reasoning(text.value_or("")); !tags.end.empty()) return tags;
     }
     // Templates of the first reasoning models know no reasoning_content and cut it out of the content instead.
     if (source.find("content.split('</think>')") != std::string::npos) return {"<think>", "</think>"};
-    return find_closed_block();
+    return find_closed_block(on.value_or(""), off.value_or(""));
+  }
+
+  // By an assistant's message with reasoning.
+  static ThinkTags find_tags_around_reasoning(std::string_view text) {
+    const std::size_t at = text.find(kTrialText);
+    if (at == std::string_view::npos) return {};
+    const std::string_view end = leading_tag(text.substr(at + kTrialText.size()));
+    return end.empty() ? ThinkTags() : ThinkTags{std::string(trailing_tag(text.substr(0, at))), std::string(end)};
+  }
+
+  // By generation prompts of which one opens the block and the other closes it, as they write the tags.
+  static ThinkTags find_opened_block(std::string_view on, std::string_view off) {
+    const std::string_view start = jinja::trimmed(trailing_tag(on)), end = added_or_last_tag(off, on),
+                           end_tag = jinja::trimmed(end);
+    if (start.size() < 2 || end_tag.size() != start.size() + 1) return {};
+    const bool closes = end_tag[0] == start[0] && end_tag[1] == '/' && end_tag.substr(2) == start.substr(1);
+    return closes ? ThinkTags{std::string(start), std::string(end)} : ThinkTags();
   }
 
   // By the empty block that some generation prompts have for models that are not to think.
-  ThinkTags find_closed_block() const {
-    const json::value request = json::parse(R"({"messages": [{"role": "user", "content": "text"}]})");
-    try {
-      jinja::ChatRequest chat = jinja::read_chat_request(request.as_object(), false);
-      jinja::adapt_messages(chat, caps, true);
-      const auto render_trial = [&](bool thinks) {
-        return render_text(chat, Variables{{}, thinks, {}}, true, jinja::kTrialLimits);
-      };
-      const std::string off = render_trial(false);
-      if (off == render_trial(true)) return {};
-      const std::string end(trimmed(trailing_tag(off)));
-      if (end.size() < 2 || end[1] != '/') return {};
-      const std::string start = end.substr(0, 1) + end.substr(2);
-      const std::string_view before = trimmed(std::string_view(off).substr(0, off.rfind(end)));
-      if (before.ends_with(start)) return {start, end};
-    } catch (const Error&) {
-    }
-    return {};
+  static ThinkTags find_closed_block(std::string_view on, std::string_view off) {
+    if (off == on) return {};
+    const std::string end(jinja::trimmed(trailing_tag(off)));
+    if (end.size() < 2 || end[1] != '/') return {};
+    const std::string start = end.substr(0, 1) + end.substr(2);
+    const std::string_view before = jinja::trimmed(off.substr(0, off.rfind(end)));
+    return before.ends_with(start) ? ThinkTags{start, end} : ThinkTags();
   }
 
   // A message at the end that is the assistant's stays: built-in formats can't leave it open. Nothing is asked to
@@ -249,7 +286,7 @@ struct ChatTemplate::Impl {
     jinja::ChatRequest chat = jinja::read_chat_request(request, options.prefill_assistant);
     const Variables variables = read_variables(options.kwargs, request, options.thinking && !think.end.empty());
     if (format) return render_builtin(std::move(chat));
-    jinja::adapt_messages(chat, caps, source.find(kChannelMark) != std::string::npos);
+    jinja::adapt_messages(chat, caps, family);
 
     RenderedPrompt prompt;
     prompt.think = think;
@@ -257,7 +294,7 @@ struct ChatTemplate::Impl {
     std::string with_generation = render_text(chat, variables, true);
     prompt.generation_prompt = added_to(with_generation, prompt.text);
     if (chat.continued) {
-      continue_message(*chat.continued, chat.continuation, prompt);
+      continue_message(chat, prompt);
     } else if (chat.add_generation_prompt) {
       prompt.text = std::move(with_generation);
     }
@@ -265,18 +302,19 @@ struct ChatTemplate::Impl {
   }
 
   // Nothing at all is appended for an empty message, not even the generation prompt: the peer's way.
-  void continue_message(const jinja::Message& message, jinja::Continuation how, RenderedPrompt& prompt) const {
-    if (message.text.empty() && message.reasoning.empty()) return;
-    const bool content =
-        how == jinja::Continuation::content || (how == jinja::Continuation::whole && !message.text.empty());
+  void continue_message(const jinja::ChatRequest& chat, RenderedPrompt& prompt) const {
+    const std::string_view text = chat.continued_text, reasoning = chat.continued->reasoning;
+    if (text.empty() && reasoning.empty()) return;
+    const bool content = chat.continuation == jinja::Continuation::content ||
+                         (chat.continuation == jinja::Continuation::whole && !text.empty());
     if (!think.start.empty()) {
-      const std::size_t tag = prompt.generation_prompt.find(trimmed(think.start));
+      const std::size_t tag = prompt.generation_prompt.find(jinja::trimmed(think.start));
       prompt.generation_prompt.resize(std::min(tag, prompt.generation_prompt.size()));
       prompt.generation_prompt += think.start;
-      prompt.generation_prompt += message.reasoning;
+      prompt.generation_prompt += reasoning;
       if (content) prompt.generation_prompt += think.end;
     }
-    if (content) prompt.prefill = message.text;
+    if (content) prompt.prefill = text;
     prompt.text += prompt.generation_prompt + prompt.prefill;
   }
 };

@@ -206,27 +206,41 @@ void settle_continuation(ChatRequest& chat, bool prefill_assistant) {
   chat.add_generation_prompt = false;
   chat.continued = std::move(messages.back());
   messages.pop_back();
+  chat.continued_text = chat.continued->text;
   if (chat.continued->parts)
-    chat.continued->text = chat.texts.emplace_back(joined_parts(*chat.continued->parts, "\n\n"));
+    chat.continued_text = chat.texts.emplace_back(joined_parts(*chat.continued->parts, "\n\n"));
 }
 
-Value text_part(Heap& heap, Value text) {
+// A part of content: its type is also the name of the member that holds its text.
+Value typed_part(Heap& heap, std::string_view type, std::string_view text) {
   Dict* part = heap.make_dict();
-  heap.add_new(*part, Value::borrowed("type"), Value::borrowed("text"));
-  heap.add_new(*part, Value::borrowed("text"), std::move(text));
+  heap.add_new(*part, Value::borrowed("type"), Value::borrowed(type));
+  heap.add_new(*part, Value::borrowed(type), Value::borrowed(text));
   return part;
 }
 
-Value content_value(Heap& heap, const Message& message, const TemplateCaps& caps) {
+Value text_part(Heap& heap, std::string_view text) {
+  return typed_part(heap, "text", text);
+}
+
+Value content_value(Heap& heap, const Message& message, const TemplateCaps& caps, ReasoningForm reasoning) {
   List* parts = nullptr;
+  if (!message.reasoning.empty() && reasoning == ReasoningForm::part) {
+    parts = heap.make_list();
+    heap.append(*parts, typed_part(heap, "thinking", message.reasoning));
+    if (!message.text.empty()) heap.append(*parts, text_part(heap, message.text));
+    return parts;
+  }
+  if (!message.reasoning.empty() && reasoning == ReasoningForm::thinking_before_calls && !message.tool_calls.empty())
+    return Value::borrowed("");
   if (message.parts && caps.typed_content) {
     parts = heap.make_list();
     for (const json::value& part : *message.parts) {
-      heap.append(*parts, text_part(heap, Value::borrowed(text_member(part, "text", "a content part"))));
+      heap.append(*parts, text_part(heap, text_member(part, "text", "a content part")));
     }
   } else if (!caps.string_content) {
     parts = heap.make_list();
-    heap.append(*parts, text_part(heap, Value::borrowed(message.text)));
+    heap.append(*parts, text_part(heap, message.text));
   }
   return parts ? Value(parts) : Value::borrowed(message.text);
 }
@@ -249,6 +263,13 @@ Value tool_calls_value(Heap& heap, const std::vector<ToolCall>& calls, bool as_o
 
 }  // namespace
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::size_t start = text.find_first_not_of(kSpace);
+  if (start == std::string_view::npos) return {};
+  return text.substr(start, text.find_last_not_of(kSpace) - start + 1);
+}
+
 ChatRequest read_chat_request(const json::object& request, bool prefill_assistant) {
   const json::value* messages = request.if_contains("messages");
   if (!messages) reject("'messages' is required");
@@ -265,10 +286,11 @@ ChatRequest read_chat_request(const json::object& request, bool prefill_assistan
   return chat;
 }
 
-void adapt_messages(ChatRequest& chat, const TemplateCaps& caps, bool keeps_developer_role) {
+void adapt_messages(ChatRequest& chat, const TemplateCaps& caps, const Family& family) {
   auto& messages = chat.messages;
   for (Message& message : messages) {
-    if (message.role == "developer" && !keeps_developer_role) message.role = "system";
+    if (message.role == "developer" && !family.keeps_developer_role) message.role = "system";
+    if (family.trims_content) message.text = trimmed(message.text);
   }
   if (!caps.system_role && !messages.empty() && messages[0].role == "system") {
     if (messages.size() > 1) {
@@ -289,7 +311,8 @@ void adapt_messages(ChatRequest& chat, const TemplateCaps& caps, bool keeps_deve
   }
 }
 
-Value messages_value(Heap& heap, const std::vector<Message>& messages, const TemplateCaps& caps) {
+Value messages_value(Heap& heap, const std::vector<Message>& messages, const TemplateCaps& caps,
+                     ReasoningForm reasoning) {
   List* list = heap.make_list();
   for (const Message& message : messages) {
     Dict* entry = heap.make_dict();
@@ -297,8 +320,10 @@ Value messages_value(Heap& heap, const std::vector<Message>& messages, const Tem
       if (!text.empty()) heap.add_new(*entry, Value::borrowed(key), Value::borrowed(text));
     };
     heap.add_new(*entry, Value::borrowed("role"), Value::borrowed(message.role));
-    heap.add_new(*entry, Value::borrowed("content"), content_value(heap, message, caps));
+    heap.add_new(*entry, Value::borrowed("content"), content_value(heap, message, caps, reasoning));
     add_text("reasoning_content", message.reasoning);
+    if (reasoning == ReasoningForm::thinking || reasoning == ReasoningForm::thinking_before_calls)
+      add_text("thinking", message.reasoning);
     add_text("name", message.name);
     add_text("tool_call_id", message.tool_call_id);
     if (!message.tool_calls.empty()) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bankml/text/chat_template.hpp"
+#include "text/template/families.hpp"
 #include "text/template/value.hpp"
 
 namespace bankml::jinja {
@@ -44,17 +45,22 @@ struct ChatRequest {
   bool add_generation_prompt = true;
   Continuation continuation = Continuation::none;
   std::optional<Message> continued;  // the last message, taken off `messages`
+  std::string_view continued_text;   // its content, parts joined by empty lines
 };
+
+// Without the white space around it.
+std::string_view trimmed(std::string_view text);
 
 // `request` outlives the result. Error(invalid_request) or Error(internal) as http-api.md section 12 says.
 ChatRequest read_chat_request(const boost::json::object& request, bool prefill_assistant);
 
-// What the template needs done to the messages before it sees them: developer role, system merge, arguments as objects.
-// Error(internal) for tool arguments that are no JSON.
-void adapt_messages(ChatRequest& chat, const TemplateCaps& caps, bool keeps_developer_role);
+// What the template needs done to the messages before it sees them: developer role, white space, system merge,
+// arguments as objects. Error(internal) for tool arguments that are no JSON.
+void adapt_messages(ChatRequest& chat, const TemplateCaps& caps, const Family& family);
 
 // The values of `messages` and `tools`; both arguments outlive the rendering.
-Value messages_value(Heap& heap, const std::vector<Message>& messages, const TemplateCaps& caps);
+Value messages_value(Heap& heap, const std::vector<Message>& messages, const TemplateCaps& caps,
+                     ReasoningForm reasoning = ReasoningForm::member);
 Value tools_value(Heap& heap, const std::vector<Tool>& tools);
 
 }  // namespace bankml::jinja

@@ -10,6 +10,12 @@ struct NamedFormat {
   std::string_view name, source;
 };
 
+// Has more than one name.
+constexpr std::string_view kGranite =
+    R"({% for m in messages %}{{ '<|start_of_role|>' + m.role + '<|end_of_role|>' + m.content + '<|end_of_text|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|start_of_role|>assistant<|end_of_role|>' }}{% endif %})";
+
 // As short as they can be: they see checked messages with text as content, and the flag add_generation_prompt.
 constexpr std::array kFormats = std::to_array<NamedFormat>({
     {"chatml",
@@ -119,10 +125,42 @@ constexpr std::array kFormats = std::to_array<NamedFormat>({
 {%- elif m.role == 'user' %}{{ '<｜User｜>' + m.content }}
 {%- elif m.role == 'assistant' %}{{ '<｜Assistant｜>' + m.content + '<｜end▁of▁sentence｜>' }}{% endif %}{% endfor %}
 {%- if add_generation_prompt %}{{ '<｜Assistant｜>' }}{% endif %})"},
-    {"granite",
-     R"({% for m in messages %}{{ '<|start_of_role|>' + m.role + '<|end_of_role|>' + m.content + '<|end_of_text|>\n' }}
+    {"granite", kGranite},
+    {"granite-4.0", kGranite},
+    {"granite-4.1", kGranite},
+    {"llama4",
+     R"({% for m in messages %}{{ '<|header_start|>' + m.role + '<|header_end|>\n\n' + m.content|trim + '<|eot|>' }}
 {%- endfor %}
-{%- if add_generation_prompt %}{{ '<|start_of_role|>assistant<|end_of_role|>' }}{% endif %})"},
+{%- if add_generation_prompt %}{{ '<|header_start|>assistant<|header_end|>\n\n' }}{% endif %})"},
+    {"gpt-oss",
+     R"({% for m in messages %}{{ '<|start|>' + m.role + '<|message|>' + m.content }}
+{{- '<|return|>' if m.role == 'assistant' else '<|end|>' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %})"},
+    {"exaone4",
+     R"({% for m in messages %}{% if m.role in ['system', 'user', 'assistant', 'tool'] %}
+{{- '[|' + m.role + '|]' + m.content|trim + ('\n' if m.role == 'user' else '[|endofturn|]\n') }}{% endif %}{% endfor %}
+{%- if add_generation_prompt %}{{ '[|assistant|]' }}{% endif %})"},
+    {"chatglm4",
+     R"({{ '[gMASK]<sop>' }}{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %})"},
+    {"glmedge",
+     R"({% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %})"},
+    {"kimi-k2",
+     R"({% set kinds = {'system': 'system', 'user': 'user', 'assistant': 'assistant', 'tool': 'system'} %}
+{%- for m in messages %}{% if m.role in kinds %}
+{{- '<|im_' + kinds[m.role] + '|>' + m.role + '<|im_middle|>' }}{% endif %}{{ m.content + '<|im_end|>' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_assistant|>assistant<|im_middle|>' }}{% endif %})"},
+    {"seed_oss",
+     R"({% for m in messages %}{{ '<seed:bos>' + m.role + '\n' }}
+{{- (m.content|trim if m.role == 'assistant' else m.content) + '<seed:eos>' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<seed:bos>assistant\n' }}{% endif %})"},
+    {"megrez",
+     R"({% for m in messages %}{{ '<|role_start|>' + m.role + '<|role_end|>' + m.content + '<|turn_end|>' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|role_start|>assistant<|role_end|>' }}{% endif %})"},
+    {"solar-open",
+     R"({% for m in messages %}{{ '<|begin|>' + m.role + '<|content|>' + m.content + '<|end|>' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|begin|>assistant' }}{% endif %})"},
 });
 
 std::string_view source_of(std::string_view name) noexcept {
@@ -139,8 +177,7 @@ struct Marks {
 constexpr std::array kMarks = std::to_array<Marks>({
     {"phi4", {"<|im_start|>", "<|im_sep|>"}},
     {"chatml", {"<|im_start|>"}},
-    {"mistral-v7", {"[INST]", "[SYSTEM_PROMPT] "}},
-    {"mistral-v7-tekken", {"[INST]", "[SYSTEM_PROMPT]"}},
+    {"mistral-v7", {"[INST]", "[SYSTEM_PROMPT]"}},
     {"mistral-v1", {"' [INST] ' + system_message"}},
     {"mistral-v3", {"[AVAILABLE_TOOLS]", "[INST] "}},
     {"mistral-v3-tekken", {"[AVAILABLE_TOOLS]", "[INST]"}},
@@ -148,6 +185,7 @@ constexpr std::array kMarks = std::to_array<Marks>({
     {"llama2-sys-bos", {"[INST]", "<<SYS>>", "bos_token + '[INST]"}},
     {"llama2-sys", {"[INST]", "<<SYS>>"}},
     {"llama2", {"[INST]"}},
+    {"chatglm4", {"[gMASK]<sop>"}},
     {"phi3", {"<|assistant|>", "<|end|>"}},
     {"zephyr", {"<|user|>", "<|endoftext|>"}},
     {"falcon3", {"<|assistant|>", "<|user|>"}},
@@ -159,6 +197,11 @@ constexpr std::array kMarks = std::to_array<Marks>({
     {"command-r", {"<|START_OF_TURN_TOKEN|>", "<|USER_TOKEN|>"}},
     {"llama3", {"<|start_header_id|>", "<|end_header_id|>"}},
     {"granite", {"<|start_of_role|>"}},
+    {"llama4", {"<|header_start|>", "<|header_end|>"}},
+    {"gpt-oss", {"<|start|>", "<|channel|>"}},
+    {"exaone4", {"[|system|]", "[|assistant|]", "[|endofturn|]"}},
+    {"kimi-k2", {"<|im_middle|>", "<|im_end|>"}},
+    {"seed_oss", {"<seed:bos>"}},
     {"deepseek3", {"<｜Assistant｜>", "<｜User｜>", "<｜end▁of▁sentence｜>"}},
     {"deepseek2", {"'Assistant: ' + message['content'] + eos_token"}},
 });

@@ -98,6 +98,7 @@ std::optional<Value> element(Heap& heap, const Value& object, const Value& index
     case Kind::undefined:
       return std::nullopt;
     case Kind::dict: {
+      if (index.is(Kind::undefined)) return std::nullopt;
       const Value* found = heap.find(object.dict(), index);
       return found ? std::optional(*found) : std::nullopt;
     }
