@@ -124,7 +124,7 @@ class Sweep(unittest.TestCase):
         self.start()
 
     def start(self):
-        environment = {"LD_PRELOAD": options.library, "BANKML_FAULTS": self.faults.path}
+        environment = {"LD_PRELOAD": options.preload, "BANKML_FAULTS": self.faults.path}
         if options.trace:
             environment["BANKML_FAULTS_TRACE"] = "1"
         # Attention over q8_0 cells gives the same bits wherever prefill starts: the answers don't depend on the cache.
@@ -242,7 +242,7 @@ class Sweep(unittest.TestCase):
 def main():
     global options
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=os.path.abspath)
+    parser.add_argument("preload", type=os.path.abspath)
     parser.add_argument("binary")
     parser.add_argument("model")
     parser.add_argument("--samples", type=int, default=60)
