@@ -14,6 +14,15 @@ inline void finish_one(const MatmulJob& job, std::int64_t row, int token, float 
   job.out[at] = sum;
 }
 
+// The same of rows [row, row + 4).
+inline void finish_four(const MatmulJob& job, std::int64_t row, int token, Simd::Four sum) noexcept {
+  const std::int64_t at = token * job.rows + row;
+  if (job.bias) sum = Simd::add(sum, Simd::load_four(job.bias + row));
+  if (job.scale != 1.0f) sum = Simd::mul(sum, Simd::broadcast_four(job.scale));
+  if (job.residual) sum = Simd::add(sum, Simd::load_four(job.residual + at));
+  Simd::store(job.out + at, sum);
+}
+
 // c + a * b over n elements of one row and rows of x that are `stride` apart; one accumulator each.
 template <int tokens>
 void dot_many(const bfloat16* w, const bfloat16* x, std::int64_t stride, std::int64_t n,
@@ -93,7 +102,7 @@ inline void bfloat16_matmul(const MatmulJob& job, std::int64_t row, std::int64_t
 // AVX2 with sums of eight lanes, so each half of the lanes passes over the row by itself. Weights are widened once for
 // many tokens, a stretch of eight rows at a time, in the order in which they are multiplied.
 inline constexpr int kTileRows = 4, kTileTokens = 3;
-inline constexpr int kPanelTokens = 48;        // their sums take 24 KiB
+inline constexpr int kPanelTokens = 48;        // where a row is longer than a stretch, their sums take 24 KiB
 inline constexpr std::int64_t kStretch = 768;  // elements: four rows of them take 12 KiB of the first cache
 
 // Registers that hold the sixteen lanes, each of which passes over the row by itself.
@@ -108,34 +117,42 @@ struct WideWeights {
 template <class T>
 void widen_weights(const T* w, std::int64_t cols, std::int64_t rows, std::int64_t n, WideWeights& out) noexcept {
   for (std::int64_t r = 0; r < rows; ++r) {
-    auto& tile = out.of[r / kTileRows];
-    for (std::int64_t i = 0; i < n; i += 16) {
-      __builtin_prefetch(w + (r + kGroup) * cols + i);
-      const Simd::Sixteen lanes = Simd::load16(w + r * cols + i);
+    const T* from = w + r * cols;
+    Simd::Register* to = &out.of[r / kTileRows][0][0][r % kTileRows];
+    for (const T* end = from + n; from != end; from += 16, to += kTileRows) {
+      __builtin_prefetch(from + kGroup * cols);
+      const Simd::Sixteen lanes = Simd::load16(from);
 #pragma GCC unroll 2
-      for (int k = 0; k < kLaneRegisters; ++k) tile[k][i / 16][r % kTileRows] = Simd::lanes_of(lanes, k);
+      for (int k = 0; k < kLaneRegisters; ++k) to[k * kStretch / 16 * kTileRows] = Simd::lanes_of(lanes, k);
     }
   }
 }
 
-// sums (tokens, kGroup, 16) of the tile's rows = or += weights times x over n elements.
+// A stretch of a row: whether sums of an earlier one are to be added to, and whether it is the last.
+struct Stretch {
+  std::int64_t begin, n;
+  bool adds, last;
+};
+
+// Rows [row, row + 4) times `tokens` tokens over a stretch. `sums`: the lanes' sums, (kLaneRegisters, kTileRows,
+// kTileTokens) registers; after the last stretch they are added up and finished.
 template <int tokens>
-void float_tile(const WideTile& w, const float* x, std::int64_t cols, std::int64_t n, bool add, float* sums) noexcept {
-  for (int k = 0; k < kLaneRegisters; ++k) {
-    const int first = k * Simd::kRegisterLanes;
-    Simd::Register acc[kTileRows][tokens];
+void float_tile(const MatmulJob& job, const WideTile& w, const float* x, const Stretch& stretch, Simd::Register* sums,
+                std::int64_t row, int token) noexcept {
+  constexpr int kSums = kTileRows * kTileTokens;
+  Simd::Register acc[kTileRows][tokens];
+  for (int k = 0; k < kLaneRegisters; ++k, sums += kSums) {
 #pragma GCC unroll 8
     for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 8
-      for (int t = 0; t < tokens; ++t) {
-        acc[r][t] = add ? Simd::load_register(sums + (t * kGroup + r) * 16 + first) : Simd::Register{};
-      }
+      for (int t = 0; t < tokens; ++t) acc[r][t] = stretch.adds ? sums[r * kTileTokens + t] : Simd::Register{};
     }
-    const float* from = x + first;
-    for (const auto *weights_of = w[k], *end = weights_of + n / 16; weights_of != end; ++weights_of, from += 16) {
+    const float* from = x + token * job.cols + stretch.begin + k * Simd::kRegisterLanes;
+    for (const auto *weights_of = w[k], *end = weights_of + stretch.n / 16; weights_of != end;
+         ++weights_of, from += 16) {
       Simd::Register xs[tokens];
 #pragma GCC unroll 8
-      for (int t = 0; t < tokens; ++t) xs[t] = Simd::load_register(from + t * cols);
+      for (int t = 0; t < tokens; ++t) xs[t] = Simd::load_register(from + t * job.cols);
 #pragma GCC unroll 8
       for (int r = 0; r < kTileRows; ++r) {
         const Simd::Register weights = (*weights_of)[r];
@@ -143,45 +160,49 @@ void float_tile(const WideTile& w, const float* x, std::int64_t cols, std::int64
         for (int t = 0; t < tokens; ++t) acc[r][t] = Simd::register_fma(weights, xs[t], acc[r][t]);
       }
     }
+    if (stretch.last && k == kLaneRegisters - 1) break;
 #pragma GCC unroll 8
     for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 8
-      for (int t = 0; t < tokens; ++t) Simd::store_register(sums + (t * kGroup + r) * 16 + first, acc[r][t]);
+      for (int t = 0; t < tokens; ++t) sums[r * kTileTokens + t] = acc[r][t];
     }
+  }
+  if (!stretch.last) return;
+  const Simd::Register* before = sums - (kLaneRegisters - 1) * kSums;
+#pragma GCC unroll 8
+  for (int t = 0; t < tokens; ++t) {
+    Simd::Rows folded[kTileRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kTileRows; ++r) folded[r] = Simd::fold16(before[r * kTileTokens + t], acc[r][t]);
+    finish_four(job, row, token + t, Simd::trees4(folded));
   }
 }
 
-// Rows of a group times `tokens` tokens, at most kPanelTokens, over n elements of their rows.
-inline void float_panel(const WideWeights& w, std::int64_t rows, const float* x, std::int64_t cols, std::int64_t n,
-                        int tokens, bool add, float* sums) noexcept {
-  for (std::int64_t r = 0; r < rows; r += kTileRows) {
-    const WideTile& tile_weights = w.of[r / kTileRows];
-    float* to = sums + r * 16;
-    const auto at = [&](int t) { return x + t * cols; };
-    int t = 0;
-    for (; t + kTileTokens <= tokens; t += kTileTokens) {
-      float_tile<kTileTokens>(tile_weights, at(t), cols, n, add, to + t * kGroup * 16);
-    }
-    if (tokens - t == 2) float_tile<2>(tile_weights, at(t), cols, n, add, to + t * kGroup * 16);
-    if (tokens - t == 1) float_tile<1>(tile_weights, at(t), cols, n, add, to + t * kGroup * 16);
-  }
-}
-
+// Rows [row, row + 8), or as many as there are, times tokens [token, token_end).
 template <class T>
 void float_group(const MatmulJob& job, const float* x, std::int64_t row, int token, int token_end) noexcept {
   const T* w = reinterpret_cast<const T*>(job.quants) + row * job.cols;
   const std::int64_t rows = row + kGroup <= job.rows ? kGroup : job.rows - row;
+  const bool whole = job.cols <= kStretch;
+  using TileSums = Simd::Register[kLaneRegisters * kTileRows * kTileTokens];
   WideWeights wide;
-  alignas(64) float sums[kPanelTokens][kGroup][16];
-  if (rows < kGroup) __builtin_memset(sums, 0, sizeof sums);
+  TileSums sums[kPanelTokens / kTileTokens][kGroup / kTileRows];
   for (int first = token; first < token_end; first += kPanelTokens) {
-    const int tokens = first + kPanelTokens <= token_end ? kPanelTokens : token_end - first;
+    const int end = first + kPanelTokens <= token_end ? first + kPanelTokens : token_end;
     for (std::int64_t begin = 0; begin < job.cols; begin += kStretch) {
-      const std::int64_t n = begin + kStretch < job.cols ? kStretch : job.cols - begin;
-      if (first == token || job.cols > kStretch) widen_weights(w + begin, job.cols, rows, n, wide);
-      float_panel(wide, rows, x + first * job.cols + begin, job.cols, n, tokens, begin > 0, sums[0][0]);
+      const bool last = begin + kStretch >= job.cols;
+      const Stretch stretch{begin, last ? job.cols - begin : kStretch, begin > 0, last};
+      if (first == token || !whole) widen_weights(w + begin, job.cols, rows, stretch.n, wide);
+      for (int t = first; t < end; t += kTileTokens) {
+        for (std::int64_t r = 0; r < rows; r += kTileRows) {
+          Simd::Register* const to = sums[whole ? 0 : (t - first) / kTileTokens][r / kTileRows];
+          const WideTile& tile_weights = wide.of[r / kTileRows];
+          if (end - t >= kTileTokens) float_tile<kTileTokens>(job, tile_weights, x, stretch, to, row + r, t);
+          if (end - t == 2) float_tile<2>(job, tile_weights, x, stretch, to, row + r, t);
+          if (end - t == 1) float_tile<1>(job, tile_weights, x, stretch, to, row + r, t);
+        }
+      }
     }
-    for (int t = 0; t < tokens; ++t) finish(job, row / kGroup, first + t, Simd::trees16(sums[t]));
   }
 }
 

@@ -29,6 +29,18 @@ inline void finish(const MatmulJob& job, std::int64_t group, int token, Simd::Ro
   }
 }
 
+// Fetches the lines that finish() will write, and read: outputs of a prefill are more than a cache holds, and a store
+// that waits for its line holds up those behind it.
+template <int T>
+[[gnu::always_inline]] inline void fetch_outputs(const MatmulJob& job, std::int64_t row, int token) noexcept {
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) {
+    const std::int64_t at = (token + t) * job.rows + row;
+    __builtin_prefetch(job.out + at, 1);
+    if (job.residual) __builtin_prefetch(job.residual + at);
+  }
+}
+
 // Integers of 32 elements of rows 2 * pair and 2 * pair + 1. Q6_K stays 0..63: its offset is taken off the sums.
 template <class Block>
 [[gnu::always_inline]] inline Simd::Bytes integers(const std::uint8_t* piece, int pair) noexcept {
@@ -58,15 +70,16 @@ template <class Block>
   return Simd::columns(codes);
 }
 
-// Blocks of 32 whose lanes are added up apart: Q4_1, Q5_0, Q5_1, Q8_0. Eight rows, T tokens; a pair of columns after
-// the other passes over all blocks with its sums in registers. Where that takes several passes, the scales of a stretch
-// of blocks are multiplied first, for all of them.
-template <class Block, int T>
+// Blocks of 32 whose lanes are added up apart: Q4_1, Q5_0, Q5_1, Q8_0. G groups of eight rows times T tokens. As many
+// columns as have their sums in registers pass over all blocks, then the next ones. Where that takes several passes,
+// the scales of a stretch of blocks are multiplied first, for all of them.
+template <class Block, int T, int G>
 void lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   using P = Packing<Block>;
-  constexpr int kUnits = Simd::units(T);
+  constexpr int kOutputs = G * T;  // registers of eight rows; number o is group o / T, token o % T
+  constexpr int kUnits = Simd::units(kOutputs), kHalves = Simd::halves(kOutputs);
   constexpr bool kOnePass = kUnits == 4;
-  constexpr std::int64_t kStretch = 128;  // blocks: keeps the scales within 16 KiB
+  constexpr std::int64_t kStretch = 128 / G;  // blocks: keeps the scales within 16 KiB
   const std::int64_t blocks = job.cols / kBlock;
   const std::uint8_t* quants = job.quants + group * blocks * P::quant_bytes;
   const std::uint8_t* meta = job.meta + group * blocks * P::meta_bytes;
@@ -74,69 +87,98 @@ void lanes_tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   const float* act_scales = job.q8.scale + token * blocks;
   const float* act_sums = job.q8.scaled_sum + token * blocks;
 
-  Simd::Lanes sums[4][T];
-  Simd::Rows mins[T];
+  Simd::Register sums[4][Simd::kColumnHalves][kOutputs];
+  Simd::Rows mins[kOutputs];
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) {
-    mins[t] = Simd::zero();
+  for (int o = 0; o < kOutputs; ++o) {
+    mins[o] = Simd::zero();
+    if constexpr (kOnePass) {  // otherwise they begin with the first stretch
 #pragma GCC unroll 8
-    for (auto& unit : sums) unit[t] = Simd::lanes_zero();
+      for (int i = 0; i < 4 * Simd::kColumnHalves; ++i) sums[i % 4][i / 4][o] = Simd::Register{};
+    }
   }
+  const auto meta_of = [&](int o, std::int64_t k) { return meta + (o / T * blocks + k) * P::meta_bytes; };
+  const auto scale = [&](int o, std::int64_t k) {
+    return Simd::mul(Simd::widen(meta_of(o, k)), Simd::broadcast(act_scales[o % T * blocks + k]));
+  };
   const auto add_minimum = [&](std::int64_t k) {
     if constexpr (P::traits.minimum) {
-      const Simd::Rows m = Simd::widen(meta + k * P::meta_bytes + P::m_at);
 #pragma GCC unroll 8
-      for (int t = 0; t < T; ++t) mins[t] = Simd::fma(m, Simd::broadcast(act_sums[t * blocks + k]), mins[t]);
+      for (int o = 0; o < kOutputs; ++o) {
+        const Simd::Rows m = Simd::widen(meta_of(o, k) + P::m_at);
+        mins[o] = Simd::fma(m, Simd::broadcast(act_sums[o % T * blocks + k]), mins[o]);
+      }
     }
   };
-  const auto scale = [&](std::int64_t k, int t) {
-    return Simd::mul(Simd::widen(meta + k * P::meta_bytes), Simd::broadcast(act_scales[t * blocks + k]));
-  };
-  alignas(64) float scales[kOnePass ? 1 : kStretch][T][kGroup];
+  alignas(64) float scales[kOnePass ? 1 : kStretch][kOutputs][kGroup];
+
   for (std::int64_t begin = 0; begin < blocks; begin += kStretch) {
     const std::int64_t end = begin + kStretch < blocks ? begin + kStretch : blocks;
     if constexpr (!kOnePass) {
       for (std::int64_t k = begin; k < end; ++k) {
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) Simd::store(scales[k - begin][t], scale(k, t));
+        for (int o = 0; o < kOutputs; ++o) Simd::store(scales[k - begin][o], scale(o, k));
         add_minimum(k);
       }
     }
-    for (int first = 0; first < 4; first += kUnits) {
-      Simd::Lanes acc[kUnits][T];
+    const auto pass = [&]<int first_half>(int first) __attribute__((always_inline)) {
+      constexpr int kSums = kUnits * kHalves;
+      const auto sum_of = [&](int i, int o) -> Simd::Register& {
+        return sums[first + i / kHalves][first_half + i % kHalves][o];
+      };
+      Simd::Register acc[kSums][kOutputs];
 #pragma GCC unroll 8
-      for (int u = 0; u < kUnits; ++u) {
+      for (int i = 0; i < kSums; ++i) {
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) acc[u][t] = sums[first + u][t];
+        for (int o = 0; o < kOutputs; ++o) acc[i][o] = !kOnePass && begin == 0 ? Simd::Register{} : sum_of(i, o);
       }
       for (std::int64_t k = begin; k < end; ++k) {
-        Simd::Columns w[kUnits];
+        Simd::Columns w[kUnits][G];
 #pragma GCC unroll 8
-        for (int u = 0; u < kUnits; ++u) w[u] = column_integers<Block>(quants + k * P::quant_bytes, first + u);
+        for (int i = 0; i < kUnits * G; ++i) {
+          w[i / G][i % G] = column_integers<Block>(quants + (i % G * blocks + k) * P::quant_bytes, first + i / G);
+        }
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) {
-          const Simd::ColumnAct x = Simd::column_act(acts + t * job.cols + k * kBlock);
-          const auto d = Simd::column_scale(kOnePass ? scale(k, t) : Simd::load(scales[k - begin][t]));
+          const Simd::BlockAct block = Simd::block_act(acts + t * job.cols + k * kBlock);
+          Simd::ColumnScale d[G];
 #pragma GCC unroll 8
-          for (int u = 0; u < kUnits; ++u) {
-            acc[u][t] = Simd::column_fma<kSigned<Block>>(d, w[u], x, first + u, acc[u][t]);
+          for (int g = 0; g < G; ++g) {
+            const int o = g * T + t;
+            d[g] = Simd::column_scale(kOnePass ? scale(o, k) : Simd::load(scales[k - begin][o]));
+          }
+#pragma GCC unroll 8
+          for (int i = 0; i < kSums; ++i) {
+            const int unit = i / kHalves, half_index = first_half + i % kHalves;
+            const Simd::ColumnAct x = Simd::column_act(block, first + unit, half_index);
+#pragma GCC unroll 8
+            for (int g = 0; g < G; ++g) {
+              Simd::Register& sum = acc[i][g * T + t];
+              sum = Simd::column_fma<kSigned<Block>>(d[g], Simd::half_of(w[unit][g], half_index), x, sum);
+            }
           }
         }
         if constexpr (kOnePass) add_minimum(k);
       }
 #pragma GCC unroll 8
-      for (int u = 0; u < kUnits; ++u) {
+      for (int i = 0; i < kSums; ++i) {
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) sums[first + u][t] = acc[u][t];
+        for (int o = 0; o < kOutputs; ++o) sum_of(i, o) = acc[i][o];
       }
+    };
+    for (int first = 0; first < 4; first += kUnits) {
+      pass.template operator()<0>(first);
+      if constexpr (kHalves < Simd::kColumnHalves) pass.template operator()<1>(first);
     }
   }
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) {  // the tree of eight lanes, each of which is a register
-    Simd::Rows sum = Simd::add(Simd::add(Simd::fold(sums[0][t]), Simd::fold(sums[2][t])),
-                               Simd::add(Simd::fold(sums[1][t]), Simd::fold(sums[3][t])));
-    if constexpr (P::traits.minimum) sum = Simd::add(sum, mins[t]);
-    finish(job, group, token + t, sum);
+  for (int o = 0; o < kOutputs; ++o) {  // the tree of eight lanes, each of which is a register
+    Simd::Rows folded[4];
+#pragma GCC unroll 8
+    for (int i = 0; i < 4; ++i) folded[i] = Simd::fold(sums[i][0][o], sums[i][Simd::kColumnHalves - 1][o]);
+    Simd::Rows sum = Simd::add(Simd::add(folded[0], folded[2]), Simd::add(folded[1], folded[3]));
+    if constexpr (P::traits.minimum) sum = Simd::add(sum, mins[o]);
+    finish(job, group + o / T, token + o % T, sum);
   }
 }
 
@@ -340,6 +382,7 @@ void super_columns_tile(const MatmulJob& job, std::int64_t group, int token) noe
 template <class Block, int T>
 void tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   using P = Packing<Block>;
+  if constexpr (T > 1) fetch_outputs<T>(job, group * kGroup, token);
   if constexpr (P::one_sum && P::traits.length == kBlock) {
     columns_tile<Block, T>(job, group, token);
   } else if constexpr (P::one_sum) {
@@ -349,7 +392,7 @@ void tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
       super_columns_tile<Block, T, false>(job, group, token);
     }
   } else if constexpr (P::columns) {
-    lanes_tile<Block, T>(job, group, token);
+    lanes_tile<Block, T, 1>(job, group, token);
   } else if constexpr (std::is_same_v<Block, BlockIq4Xs>) {
     if (job.batch >= 8) {
       super_lanes_tile<Block, T, true>(job, group, token);
@@ -361,26 +404,42 @@ void tile(const MatmulJob& job, std::int64_t group, int token) noexcept {
   }
 }
 
-// Weights of a group stay in the first cache while all tokens pass.
+// All of tokens [token, token_end) of one group.
+template <class Block>
+void tiles_of_group(const MatmulJob& job, std::int64_t group, int token, int token_end) noexcept {
+  for (; token + 4 <= token_end; token += 4) tile<Block, 4>(job, group, token);
+  switch (token_end - token) {
+    case 1:
+      tile<Block, 1>(job, group, token);
+      break;
+    case 2:
+      tile<Block, 2>(job, group, token);
+      break;
+    case 3:
+      tile<Block, 3>(job, group, token);
+      break;
+    default:
+      break;
+  }
+}
+
+// Weights stay in the first cache while all tokens pass: those of one group, or of two where both can share what is
+// broadcast of an activation.
 template <class Block>
 void packed_matmul(const MatmulJob& job, std::int64_t row, std::int64_t row_end, int token, int token_end) {
-  for (std::int64_t group = row / kGroup; group * kGroup < row_end; ++group) {
-    int t = token;
-    for (; t + 4 <= token_end; t += 4) tile<Block, 4>(job, group, t);
-    switch (token_end - t) {
-      case 1:
-        tile<Block, 1>(job, group, t);
-        break;
-      case 2:
-        tile<Block, 2>(job, group, t);
-        break;
-      case 3:
-        tile<Block, 3>(job, group, t);
-        break;
-      default:
-        break;
+  using P = Packing<Block>;
+  std::int64_t group = row / kGroup;
+  if constexpr (P::columns && !P::one_sum) {
+    for (; (group + 1) * kGroup < row_end && token_end - token >= 4; group += 2) {
+      int t = token;
+      for (; t + 4 <= token_end; t += 4) {
+        fetch_outputs<4>(job, group * kGroup, t);
+        lanes_tile<Block, 4, 2>(job, group, t);
+      }
+      for (int g = 0; g < 2; ++g) tiles_of_group<Block>(job, group + g, t, token_end);
     }
   }
+  for (; group * kGroup < row_end; ++group) tiles_of_group<Block>(job, group, token, token_end);
 }
 
 }  // namespace

@@ -100,29 +100,32 @@ struct Rows256 {
   static Rows mul(Rows a, Rows b) noexcept { return _mm256_mul_ps(a, b); }
   static Rows fma(Rows a, Rows b, Rows c) noexcept { return _mm256_fmadd_ps(a, b, c); }
 
-  // T16 of eight rows of sixteen lanes at once.
-  static Rows trees16(const float (&lanes)[8][16]) noexcept {
-    __m256 folded[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) folded[i] = _mm256_add_ps(_mm256_loadu_ps(lanes[i]), _mm256_loadu_ps(lanes[i] + 8));
-    return tree8(folded);
+  // Of four rows.
+  using Four = __m128;
+  static Four broadcast_four(float x) noexcept { return _mm_set1_ps(x); }
+  static Four load_four(const float* p) noexcept { return _mm_loadu_ps(p); }
+  static void store(float* p, Four a) noexcept { _mm_storeu_ps(p, a); }
+  static Four add(Four a, Four b) noexcept { return _mm_add_ps(a, b); }
+  static Four mul(Four a, Four b) noexcept { return _mm_mul_ps(a, b); }
+  // T8 of four registers at once. Blends are cheaper than shuffles, so halves may be added in either order.
+  static Four trees4(const Rows (&a)[4]) noexcept {
+    __m256 b[2];  // halves added: [a[0] | a[1]], [a[2] | a[3]]
+    for (int i = 0; i < 2; ++i) {
+      const __m256 x = a[2 * i], y = a[2 * i + 1];
+      b[i] = _mm256_add_ps(_mm256_blend_ps(x, y, 0xf0), _mm256_permute2f128_ps(x, y, 0x21));
+    }
+    // Two sums of each: [a[0], a[2] | a[1], a[3]].
+    const __m256 c =
+        _mm256_add_ps(_mm256_blend_ps(b[0], b[1], 0xcc), _mm256_shuffle_ps(b[0], b[1], _MM_SHUFFLE(1, 0, 3, 2)));
+    const __m256 d = _mm256_add_ps(c, _mm256_movehdup_ps(c));
+    return _mm_blend_ps(_mm256_castps256_ps128(d), _mm_moveldup_ps(_mm256_extractf128_ps(d, 1)), 0xa);
   }
 
-  static IntRows int_zero() noexcept {
-    return _mm256_setzero_si256();
-  }
-  static IntRows int_broadcast(std::int32_t x) noexcept {
-    return _mm256_set1_epi32(x);
-  }
-  static IntRows int_add(IntRows a, IntRows b) noexcept {
-    return _mm256_add_epi32(a, b);
-  }
-  static IntRows int_sub(IntRows a, IntRows b) noexcept {
-    return _mm256_sub_epi32(a, b);
-  }
-  static Rows to_float(IntRows a) noexcept {
-    return _mm256_cvtepi32_ps(a);
-  }
+  static IntRows int_zero() noexcept { return _mm256_setzero_si256(); }
+  static IntRows int_broadcast(std::int32_t x) noexcept { return _mm256_set1_epi32(x); }
+  static IntRows int_add(IntRows a, IntRows b) noexcept { return _mm256_add_epi32(a, b); }
+  static IntRows int_sub(IntRows a, IntRows b) noexcept { return _mm256_sub_epi32(a, b); }
+  static Rows to_float(IntRows a) noexcept { return _mm256_cvtepi32_ps(a); }
 
   // Of 16 bytes in pairs, one pair for each row: the products with two 16-bit numbers, added up.
   static IntRows pair_dot(__m256i pairs, const std::int16_t* two) noexcept {
@@ -131,12 +134,8 @@ struct Rows256 {
   static __m256i byte_pairs(const std::uint8_t* p) noexcept {
     return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  static __m256i low_nibbles(__m256i pairs) noexcept {
-    return _mm256_and_si256(pairs, _mm256_set1_epi16(15));
-  }
-  static __m256i high_nibbles(__m256i pairs) noexcept {
-    return _mm256_srli_epi16(pairs, 4);
-  }
+  static __m256i low_nibbles(__m256i pairs) noexcept { return _mm256_and_si256(pairs, _mm256_set1_epi16(15)); }
+  static __m256i high_nibbles(__m256i pairs) noexcept { return _mm256_srli_epi16(pairs, 4); }
 
   // Codes of column `c` of 32 elements of eight rows (packing.hpp).
   template <int bits>

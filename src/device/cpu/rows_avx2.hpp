@@ -21,8 +21,11 @@ struct Simd : Rows256 {
   using Act = __m256i;  // 32 integers of a token
   using Scales = Ints;  // 16-bit, for each row one for the first and one for the second 16 elements
 
-  // Of four pairs of columns, those that keep their sums in registers while `tokens` tokens pass.
-  static constexpr int units(int tokens) noexcept { return tokens == 1 ? 4 : tokens == 2 ? 2 : 1; }
+  // Of four pairs of columns, those that keep their sums in registers while `outputs` of eight rows are computed, and
+  // of each pair the halves.
+  static constexpr int kColumnHalves = 2;
+  static constexpr int units(int outputs) noexcept { return outputs == 1 ? 4 : outputs == 2 ? 2 : 1; }
+  static constexpr int halves(int outputs) noexcept { return outputs <= 4 ? 2 : 1; }
 
   static Act act(const std::int8_t* p) noexcept { return load256(p); }
 
@@ -96,7 +99,8 @@ struct Simd : Rows256 {
 
   // Two columns apart, eight rows in the lanes of each.
   using Columns = TwoColumns;
-  using ColumnAct = const std::int8_t*;
+  using BlockAct = const std::int8_t*;
+  using ColumnAct = __m256i;
   using ColumnScale = __m256;
 
   static Columns columns(TwoColumns w) noexcept { return w; }
@@ -104,16 +108,18 @@ struct Simd : Rows256 {
   static Columns columns_minus(Columns w) noexcept {
     return {_mm256_sub_epi8(w.a, _mm256_set1_epi8(offset)), _mm256_sub_epi8(w.b, _mm256_set1_epi8(offset))};
   }
-  static ColumnAct column_act(const std::int8_t* block) noexcept { return block; }
+  static __m256i half_of(const Columns& w, int half_index) noexcept { return half_index == 0 ? w.a : w.b; }
+  static BlockAct block_act(const std::int8_t* block) noexcept { return block; }
+  static ColumnAct column_act(BlockAct block, int unit, int half_index) noexcept {
+    return broadcast_dword(block + 4 * unit + 16 * half_index);
+  }
   static ColumnScale column_scale(Rows d) noexcept { return d; }
   template <bool is_signed>
-  static Lanes column_fma(ColumnScale d, Columns w, ColumnAct x, int unit, Lanes acc) noexcept {
-    const __m256i ones = _mm256_set1_epi16(1);
-    const __m256i a = _mm256_madd_epi16(dot2<is_signed>(w.a, broadcast_dword(x + 4 * unit)), ones);
-    const __m256i b = _mm256_madd_epi16(dot2<is_signed>(w.b, broadcast_dword(x + 4 * unit + 16)), ones);
-    return {_mm256_fmadd_ps(d, _mm256_cvtepi32_ps(a), acc.a), _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(b), acc.b)};
+  static __m256 column_fma(ColumnScale d, __m256i w, ColumnAct x, __m256 acc) noexcept {
+    const __m256i ints = _mm256_madd_epi16(dot2<is_signed>(w, x), _mm256_set1_epi16(1));
+    return _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(ints), acc);
   }
-  static Rows fold(const Lanes& sums) noexcept { return add(sums.a, sums.b); }
+  static Rows fold(__m256 first, __m256 second) noexcept { return add(first, second); }
 
   // Integer sums of columns, eight rows in the lanes.
   template <bool is_signed>
@@ -146,8 +152,9 @@ struct Simd : Rows256 {
   using Register = __m256;
   static constexpr int kRegisterLanes = 8;
   static Register lanes_of(Sixteen a, int register_index) noexcept { return register_index == 0 ? a.low : a.high; }
+  // The first addition of T16; AVX-512 has all lanes in the second register.
+  static Rows fold16(Register first, Register second) noexcept { return add(first, second); }
   static Register load_register(const float* p) noexcept { return _mm256_loadu_ps(p); }
-  static void store_register(float* p, Register a) noexcept { _mm256_storeu_ps(p, a); }
   static Register register_fma(Register a, Register b, Register c) noexcept { return _mm256_fmadd_ps(a, b, c); }
   // Of sixteen pairs the first, or second, elements.
   static Sixteen firsts(const bfloat16* p) noexcept { return pick<false>(p); }

@@ -15,8 +15,11 @@ struct Simd : Rows256 {
   using Act = __m512i;     // 32 integers of a token, twice
   using Scales = __m512i;  // 16-bit, for each row one for the first and one for the second 16 elements
 
-  // Of four pairs of columns, those that keep their sums in registers while tokens pass.
-  static constexpr int units(int) noexcept { return 4; }
+  // Of four pairs of columns, each in one register, those that keep their sums in registers while `outputs` of eight
+  // rows are computed.
+  static constexpr int kColumnHalves = 1;
+  static constexpr int units(int outputs) noexcept { return outputs <= 4 ? 4 : 2; }
+  static constexpr int halves(int) noexcept { return 1; }
 
   static Act act(const std::int8_t* p) noexcept { return _mm512_broadcast_i64x4(load256(p)); }
 
@@ -85,6 +88,7 @@ struct Simd : Rows256 {
 
   // Two columns side by side, eight rows in the lanes of each.
   using Columns = __m512i;
+  using BlockAct = __m512i;
   using ColumnAct = __m512i;
   using ColumnScale = __m512;
 
@@ -93,22 +97,25 @@ struct Simd : Rows256 {
   static Columns columns_minus(Columns w) noexcept {
     return _mm512_sub_epi8(w, _mm512_set1_epi8(offset));
   }
-  static ColumnAct column_act(const std::int8_t* block) noexcept { return _mm512_castsi256_si512(load256(block)); }
-  static ColumnScale column_scale(Rows d) noexcept { return join_floats(d, d); }
-  template <bool is_signed>
-  static Lanes column_fma(ColumnScale d, Columns w, ColumnAct x, int unit, Lanes acc) noexcept {
+  static Columns half_of(Columns w, int) noexcept { return w; }
+  static BlockAct block_act(const std::int8_t* block) noexcept { return _mm512_castsi256_si512(load256(block)); }
+  static ColumnAct column_act(BlockAct block, int unit, int) noexcept {
     const __m512i places =
         _mm512_add_epi32(_mm512_set1_epi32(unit), _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4));
-    const __m512i four = _mm512_permutexvar_epi32(places, x);
+    return _mm512_permutexvar_epi32(places, block);
+  }
+  static ColumnScale column_scale(Rows d) noexcept { return join_floats(d, d); }
+  template <bool is_signed>
+  static __m512 column_fma(ColumnScale d, Columns w, ColumnAct x, __m512 acc) noexcept {
     __m512i dot;
     if constexpr (is_signed) {
-      dot = _mm512_dpbusd_epi32(int_lanes_zero(), _mm512_abs_epi8(w), with_sign(four, w));
+      dot = _mm512_dpbusd_epi32(int_lanes_zero(), _mm512_abs_epi8(w), with_sign(x, w));
     } else {
-      dot = _mm512_dpbusd_epi32(int_lanes_zero(), w, four);
+      dot = _mm512_dpbusd_epi32(int_lanes_zero(), w, x);
     }
     return _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(dot), acc);
   }
-  static Rows fold(Lanes sums) noexcept { return add(low(sums), high(sums)); }
+  static Rows fold(__m512 sums, __m512) noexcept { return add(low(sums), high(sums)); }
 
   // Integer sums of columns, eight rows in the lanes.
   template <bool is_signed>
@@ -140,8 +147,9 @@ struct Simd : Rows256 {
   using Register = __m512;
   static constexpr int kRegisterLanes = 16;
   static Register lanes_of(Sixteen a, int) noexcept { return a.lanes; }
+  // The first addition of T16; AVX2 has half of the lanes in the first register.
+  static Rows fold16(Register, Register second) noexcept { return add(low(second), high(second)); }
   static Register load_register(const float* p) noexcept { return _mm512_loadu_ps(p); }
-  static void store_register(float* p, Register a) noexcept { _mm512_storeu_ps(p, a); }
   static Register register_fma(Register a, Register b, Register c) noexcept { return _mm512_fmadd_ps(a, b, c); }
   // Of sixteen pairs the first, or second, elements.
   static Sixteen firsts(const bfloat16* p) noexcept { return {_mm512_castsi512_ps(_mm512_slli_epi32(load512(p), 16))}; }

@@ -14,7 +14,7 @@ namespace {
 constexpr DType kTypes[] = {DType::f32,  DType::f16,    DType::bf16,   DType::q4_0, DType::q4_1, DType::q5_0,
                             DType::q5_1, DType::q8_0,   DType::q2_k,   DType::q3_k, DType::q4_k, DType::q5_k,
                             DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
-constexpr int kRows = 16, kCols = 512;
+constexpr int kRows = 24, kCols = 512;
 
 // Random codes with scales that keep the products apart; random floats of both signs around one.
 std::vector<std::byte> random_weight(DType type, std::mt19937& random) {
@@ -58,7 +58,8 @@ bool passes_self_check(const Kernels& kernels) {
   for (const DType type : kTypes) {
     const std::vector<std::byte> bytes = random_weight(type, random);
     const CpuWeight weight(pool, arena, type, kRows, kCols, bytes.data());
-    for (const int batch : {1, 2, 3, 9}) {  // every tile of the kernels
+    for (const int batch :
+         {1, 2, 3, 9}) {  // every tile of the kernels: two groups of rows and one, four tokens and fewer
       std::vector<float> x(static_cast<std::size_t>(batch) * kCols);
       for (float& value : x) value = static_cast<float>(static_cast<int>(random() % 4001) - 2000) * 0.001f;
       const std::vector<float> expected = product(pool, portable::kKernels, weight, x);

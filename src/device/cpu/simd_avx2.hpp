@@ -15,7 +15,7 @@ struct F32x16 {
   __m256 lo, hi;
 };
 
-inline constexpr int kProductRows = 6, kProductVectors = 1, kCellVectors = 2;
+inline constexpr int kProductRows = 3, kProductVectors = 2, kCellVectors = 2;
 
 inline F32x16 broadcast(float x) {
   return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
