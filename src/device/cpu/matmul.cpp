@@ -59,7 +59,7 @@ Divided divide(const MatmulOutput& output, const CpuActivation& a, int batch, co
       round_up(batch, kTokenUnit), round_up(std::max<std::int64_t>(kActivationBytes / token_bytes, 1), kTokenUnit));
   const std::int64_t token_parts = divide_up(batch, d.part_tokens);
   const std::int64_t wanted = threads == 1 ? 1 : divide_up(kPartsPerThread * threads, token_parts);
-  d.part_rows = round_up(divide_up(d.job.rows, wanted), 2 * kGroup);
+  d.part_rows = round_up(divide_up(d.job.rows, wanted), kGroup);
   d.row_parts = divide_up(d.job.rows, d.part_rows);
   d.parts = d.row_parts * token_parts;
   return d;
