@@ -103,7 +103,7 @@ inline void bfloat16_matmul(const MatmulJob& job, std::int64_t row, std::int64_t
 // many tokens, a stretch of eight rows at a time, in the order in which they are multiplied.
 inline constexpr int kTileRows = 4, kTileTokens = 3;
 inline constexpr int kPanelTokens = 48;        // where a row is longer than a stretch, their sums take 24 KiB
-inline constexpr std::int64_t kStretch = 768;  // elements: four rows of them take 12 KiB of the first cache
+inline constexpr std::int64_t kStretch = 768;  // elements: eight rows of them take 24 KiB of the first cache
 
 // Registers that hold the sixteen lanes, each of which passes over the row by itself.
 inline constexpr int kLaneRegisters = 16 / Simd::kRegisterLanes;
@@ -173,7 +173,7 @@ void float_tile(const MatmulJob& job, const WideTile& w, const float* x, const S
   for (int t = 0; t < tokens; ++t) {
     Simd::Rows folded[kTileRows];
 #pragma GCC unroll 8
-    for (int r = 0; r < kTileRows; ++r) folded[r] = Simd::fold16(before[r * kTileTokens + t], acc[r][t]);
+    for (int r = 0; r < kTileRows; ++r) folded[r] = Simd::fold(before[r * kTileTokens + t], acc[r][t]);
     finish_four(job, row, token + t, Simd::trees4(folded));
   }
 }

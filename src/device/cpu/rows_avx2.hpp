@@ -119,7 +119,6 @@ struct Simd : Rows256 {
     const __m256i ints = _mm256_madd_epi16(dot2<is_signed>(w, x), _mm256_set1_epi16(1));
     return _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(ints), acc);
   }
-  static Rows fold(__m256 first, __m256 second) noexcept { return add(first, second); }
 
   // Integer sums of columns, eight rows in the lanes.
   template <bool is_signed>
@@ -152,8 +151,8 @@ struct Simd : Rows256 {
   using Register = __m256;
   static constexpr int kRegisterLanes = 8;
   static Register lanes_of(Sixteen a, int register_index) noexcept { return register_index == 0 ? a.low : a.high; }
-  // The first addition of T16; AVX-512 has all lanes in the second register.
-  static Rows fold16(Register first, Register second) noexcept { return add(first, second); }
+  // The first addition of a tree: halves that are registers of their own. AVX-512 has both in the last.
+  static Rows fold(const Register& first, Register last) noexcept { return add(first, last); }
   static Register load_register(const float* p) noexcept { return _mm256_loadu_ps(p); }
   static Register register_fma(Register a, Register b, Register c) noexcept { return _mm256_fmadd_ps(a, b, c); }
   // Of sixteen pairs the first, or second, elements.

@@ -115,7 +115,6 @@ struct Simd : Rows256 {
     }
     return _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(dot), acc);
   }
-  static Rows fold(__m512 sums, __m512) noexcept { return add(low(sums), high(sums)); }
 
   // Integer sums of columns, eight rows in the lanes.
   template <bool is_signed>
@@ -147,8 +146,8 @@ struct Simd : Rows256 {
   using Register = __m512;
   static constexpr int kRegisterLanes = 16;
   static Register lanes_of(Sixteen a, int) noexcept { return a.lanes; }
-  // The first addition of T16; AVX2 has half of the lanes in the first register.
-  static Rows fold16(Register, Register second) noexcept { return add(low(second), high(second)); }
+  // The first addition of a tree: the halves of the last register. In AVX2 the first is one of them.
+  static Rows fold(const Register&, Register last) noexcept { return add(low(last), high(last)); }
   static Register load_register(const float* p) noexcept { return _mm512_loadu_ps(p); }
   static Register register_fma(Register a, Register b, Register c) noexcept { return _mm512_fmadd_ps(a, b, c); }
   // Of sixteen pairs the first, or second, elements.
